@@ -292,5 +292,10 @@ fn a_scan_passes_over_what_is_damaged() {
         }
     }
     let expected: Vec<Vec<u8>> = (0..400).filter(|number| !is_damaged(*number)).map(key).collect();
+    let back = world.block_on(store.scan_in_reverse(ALL.0, ALL.1, usize::MAX));
+    let back = back.expect("it is scanned");
+    assert_eq!(back.len(), 400);
+    let back = back.into_iter().rev().flatten().map(|(key, _)| key);
+    assert_eq!(back.collect::<Vec<_>>(), expected);
     assert_eq!((whole.len() + damaged, whole), (400, expected));
 }

@@ -87,7 +87,10 @@ fn a_hash_store_has_no_order_and_says_what_to_do() {
     let stage = Stage::new();
     let kv = stage.session().kv("t").unwrap();
     kv.put("k", "v").unwrap();
-    for refused in [kv.scan_range("a"..).err(), kv.scan_prefix("k").err()] {
+    let reversed = [kv.scan_range_reversed(..).err(), kv.scan_prefix_reversed("k").err()];
+    for refused in
+        [kv.scan_range("a"..).err(), kv.scan_prefix("k").err()].into_iter().chain(reversed)
+    {
         let refused = refused.unwrap();
         assert_eq!(refused.code(), "other-index");
         assert!(refused.hint().contains("--index ordered"), "{}", refused.hint());
@@ -126,32 +129,42 @@ fn a_scan_goes_from_any_key_to_any_other_in_order() {
             (Bound::Unbounded, Bound::Excluded(until)),
             (Bound::Excluded(from), Bound::Unbounded),
         ] {
-            assert_eq!(all(kv.scan_range(range.clone()).unwrap()), of_model(range));
+            let mut expected = of_model(range.clone());
+            assert_eq!(all(kv.scan_range(range.clone()).unwrap()), expected);
+            expected.reverse();
+            assert_eq!(all(kv.scan_range_reversed(range).unwrap()), expected);
         }
     }
     for prefix in [&b""[..], b"p", b"p1", b"p\xff", b"\xff", b"none"] {
-        let expected: Vec<_> =
+        let mut expected: Vec<_> =
             model.clone().into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
         assert_eq!(all(kv.scan_prefix(prefix).unwrap()), expected);
+        expected.reverse();
+        assert_eq!(all(kv.scan_prefix_reversed(prefix).unwrap()), expected);
     }
     assert_eq!(kv.scan_range("z".."a").unwrap().count(), 0, "that is no range of keys");
-    // A caller that has taken some goes on behind the last one.
-    let mut found = Vec::new();
-    loop {
-        let more = some_behind(&kv, found.last());
-        match more.is_empty() {
-            true => break,
-            false => found.extend(more),
-        }
-    }
-    assert_eq!(found, model.into_keys().collect::<Vec<_>>());
+    assert_eq!(kv.scan_range_reversed("z".."a").unwrap().count(), 0, "nor that");
+    let mut names: Vec<Vec<u8>> = model.into_keys().collect();
+    assert_eq!(in_parts(&kv, false), names);
+    names.reverse();
+    assert_eq!(in_parts(&kv, true), names);
 }
 
-/// At most 37 keys behind this one.
-fn some_behind(kv: &Kv, last: Option<&Vec<u8>>) -> Vec<Vec<u8>> {
-    let from = last.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-    let scan = kv.scan_range((from, Bound::Unbounded)).unwrap();
-    scan.take(37).map(|pair| pair.unwrap().key).collect()
+/// Every key, by a caller that takes 37 and goes on behind the last one.
+fn in_parts(kv: &Kv, is_reversed: bool) -> Vec<Vec<u8>> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let last = found.last().map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let scan = match is_reversed {
+            false => kv.scan_range((last, Bound::Unbounded)).unwrap(),
+            true => kv.scan_range_reversed((Bound::Unbounded, last)).unwrap(),
+        };
+        let before = found.len();
+        found.extend(scan.take(37).map(|pair| pair.unwrap().key));
+        if found.len() == before {
+            return found;
+        }
+    }
 }
 
 #[test]
@@ -249,8 +262,17 @@ fn killed_in_the_middle(stage: &Stage, server: &str, kv: &Kv, rounds: usize) {
             let pairs = kv.scan_prefix(*own).unwrap().map(Result::unwrap);
             let found: Vec<Vec<u8>> = pairs.map(|pair| pair.key).collect();
             assert!(found.is_sorted_by(|one, other| one < other) && found.len() >= told);
-            let is_there = |number| found.binary_search(&name(own, number).into_bytes()).is_ok();
-            assert!((0..told).all(is_there), "a key that was there all the time is missing");
+            let all_of = |found: &[Vec<u8>]| {
+                let is_there =
+                    |number| found.binary_search(&name(own, number).into_bytes()).is_ok();
+                assert!((0..told).all(is_there), "a key that was there all the time is missing");
+            };
+            all_of(&found);
+            let pairs = kv.scan_prefix_reversed(*own).unwrap().map(Result::unwrap);
+            let mut back: Vec<Vec<u8>> = pairs.map(|pair| pair.key).collect();
+            assert!(back.is_sorted_by(|one, other| one > other));
+            back.reverse();
+            all_of(&back);
         }
         for (own, (mut child, mut lines)) in actors {
             let told = heard(&mut lines, round % 7);
@@ -336,11 +358,22 @@ fn the_command_scans_in_order() {
     assert_eq!(says(&["--prefix", "b"]), "b\tv\n");
     assert_eq!(says(&["b", "--from", "a"]), "b\tv\n");
     assert_eq!((says(&["b", "--from", "c"]), says(&["--limit", "0"])), Default::default());
+    assert_eq!(says(&["--reverse"]), "c\tv\nb\tv\na\u{ff}\tv\na2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "--limit", "2"]), "c\tv\nb\tv\n");
+    assert_eq!(says(&["--reverse", "--after", "b", "--limit", "1"]), "a\u{ff}\tv\n");
+    assert_eq!(says(&["--reverse", "--from", "b", "--limit", "1"]), "b\tv\n");
+    assert_eq!(says(&["--reverse", "--from", "ab"]), "a2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "a", "--after", "a2"]), "a1\tv\n");
+    assert_eq!(says(&["--reverse", "a", "--from", "b"]), "a\u{ff}\tv\na2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "b", "--from", "a9"]), "");
+    assert_eq!(says(&["--reverse", "b", "--after", "b"]), "");
     assert_eq!(run(&["scan", "a", "--prefix", "b"]).0, 64);
     assert_eq!(run(&["scan", "--from", "a", "--after", "b"]).0, 64);
     // Without an order there is none, and the rest of it is as ever.
     assert_eq!(run(&["put", "-s", "h", "k", "v"]).0, 0);
     let (status, _, said) = run(&["scan", "-s", "h", "--from", "a"]);
+    assert!(status == 1 && said.contains("[other-index]"), "{status} {said}");
+    let (status, _, said) = run(&["scan", "-s", "h", "--reverse"]);
     assert!(status == 1 && said.contains("[other-index]"), "{status} {said}");
     assert_eq!(says(&["-s", "h", "--limit", "1", "--json", "k"]), says(&["-s", "h", "--json"]));
     // Copied into a store that has an order it has one.
@@ -365,11 +398,11 @@ fn hostile_keys() -> Vec<Vec<u8>> {
 /// A page begins behind the last line of the one before, whose key is used as it is printed.
 const PAGES: &str = r#"
     tab=$(printf '\t')
-    page=$("$FARLOCK" kv scan --limit 3)
+    page=$("$FARLOCK" kv scan $WAY --limit 3)
     while [ -n "$page" ]; do
         printf '%s\n' "$page"
         line=$(printf '%s\n' "$page" | tail -n 1)
-        page=$("$FARLOCK" kv scan --escaped --limit 3 --after "${line%%"$tab"*}")
+        page=$("$FARLOCK" kv scan $WAY --escaped --limit 3 --after "${line%%"$tab"*}")
     done
 "#;
 
@@ -381,12 +414,14 @@ fn a_script_pages_through_a_store_whatever_its_keys_are() {
     for key in hostile_keys() {
         kv.put(&key, &key).unwrap();
     }
-    let mut script = stage.program("sh");
-    script.args(["-c", PAGES]).env("FARLOCK", env!("CARGO_BIN_EXE_farlock"));
-    let paged = stage::ended(script.output().unwrap());
     let (status, whole, said) = stage.run(&["kv", "scan"]);
     assert_eq!((status, &said[..], whole.lines().count()), (0, "", hostile_keys().len()));
-    assert_eq!(paged, (0, whole, said));
+    let reversed = whole.lines().rev().map(|line| format!("{line}\n")).collect();
+    for (way, expected) in [("", whole), ("--reverse", reversed)] {
+        let mut script = stage.program("sh");
+        script.args(["-c", PAGES]).env("WAY", way).env("FARLOCK", env!("CARGO_BIN_EXE_farlock"));
+        assert_eq!(stage::ended(script.output().unwrap()), (0, expected, String::new()));
+    }
 }
 
 /// Whatever a line shows is taken as it is shown: by every command that has a key, and as a value.

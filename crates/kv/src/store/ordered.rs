@@ -1,9 +1,9 @@
 //! Going through a tree in the order of its keys, or from the last one to the first.
 //!
 //! A node is read as a whole, and what is below it is gone through in order, either way: from each
-//! slot's word as it was read then. Nodes that are replaced meanwhile are gone through as they were: see
-//! `tree`. A value that was changed meanwhile, whose block is another one's by now, is looked for
-//! from the root, behind the last key that was found.
+//! slot's word as it was read then. Nodes that are replaced meanwhile are gone through as they
+//! were: see `tree`. A value that was changed meanwhile, whose block is another one's by now, is
+//! looked for from the root, behind the last key that was found.
 
 use std::ops::Bound;
 
@@ -46,7 +46,7 @@ impl Found {
 
 /// Which keys a scan goes through, and in which order.
 #[derive(Clone, Copy)]
-pub(super) struct Span<'a> {
+struct Span<'a> {
     from: Bound<&'a [u8]>,
     until: Bound<&'a [u8]>,
     /// The last one first.
@@ -64,10 +64,6 @@ enum Place<T> {
 }
 
 impl<'a> Span<'a> {
-    /// Every key, in order.
-    pub(super) const ALL: Self =
-        Self { from: Bound::Unbounded, until: Bound::Unbounded, is_reversed: false };
-
     /// What is left of it behind the last key that was found.
     fn behind(self, last: &'a [u8]) -> Self {
         match self.is_reversed {
@@ -154,7 +150,13 @@ impl<S: Scheme, I: Ordered> Store<S, I> {
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
-    pub(super) async fn pairs_in_order(
+    /// Every pair.
+    pub(super) async fn all_in_order(&self) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
+        let (from, until) = (Bound::Unbounded, Bound::Unbounded);
+        self.pairs_in_order(Span { from, until, is_reversed: false }, usize::MAX).await
+    }
+
+    async fn pairs_in_order(
         &self,
         span: Span<'_>,
         most: usize,

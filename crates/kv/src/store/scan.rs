@@ -6,7 +6,6 @@ use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
 use super::core::Store;
-use super::ordered::Span;
 use crate::error::ReadError;
 use crate::far;
 use crate::index::Index;
@@ -44,8 +43,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         from: Option<Cursor>,
     ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
         if I::TREE {
-            let all = self.pairs_in_order(Span::ALL, usize::MAX);
-            return Ok((Box::pin(all).await?, None));
+            return Ok((Box::pin(self.all_in_order()).await?, None));
         }
         let Cursor { level, offset } = match from {
             Some(cursor) => cursor,

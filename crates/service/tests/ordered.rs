@@ -464,3 +464,59 @@ fn commands_take_keys_and_values_as_lines_show_them() {
     assert_eq!(done(&["get", r"\t"]), "raw\n");
     assert_eq!(kv.get(b"\t").unwrap().unwrap(), b"\t");
 }
+
+/// A dump says which index its store has, and a store that is made of it has the same.
+#[test]
+fn a_store_that_is_loaded_has_the_index_of_the_one_that_was_dumped() {
+    let stage = Stage::new();
+    let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
+    let index = |store: &str| run(&["index", "-s", store]).1;
+    let (hash, ordered, file) = (stage.file("hash"), stage.file("ordered"), stage.file("file"));
+    let files = [("hash", &hash), ("ordered", &ordered)].map(|(name, path)| {
+        assert_eq!(run(&["put", "-s", name, "--index", name, "a\tb", "v"]).0, 0);
+        assert_eq!(run(&["dump", "-s", name, path.to_str().unwrap()]).0, 0);
+        let whole = std::fs::read_to_string(path).unwrap();
+        assert_eq!(whole, format!("index={name}\na\\tb\tv\n"));
+        path.to_str().unwrap()
+    });
+    for (name, path, other) in [("hash", files[0], files[1]), ("ordered", files[1], files[0])] {
+        let made = format!("made-{name}");
+        let (status, _, said) = run(&["load", "-s", &made, path]);
+        assert_eq!((status, index(&made)), (0, format!("{name}\n")));
+        assert_eq!(said, format!("farlock: 1 pairs are in the store '{made}'\n"));
+        // In one that is there with another index the pairs are the same, and that is said.
+        let (status, _, said) = run(&["load", "-s", &made, other]);
+        assert!(status == 0 && said.contains(&format!("'{made}' is {name}, and that")), "{said}");
+        assert_eq!(index(&made), format!("{name}\n"));
+        assert_eq!(run(&["get", "-s", &made, "a\tb"]).1, "v\n");
+        // What is asked for counts: to copy one into another is no accident.
+        let asked = format!("asked-{name}");
+        let (status, _, said) = run(&["load", "-s", &asked, "--index", name, other]);
+        assert_eq!((status, index(&asked), said.lines().count()), (0, format!("{name}\n"), 1));
+        assert_eq!(run(&["load", "-s", &made, "--index", name, other]).0, 0);
+    }
+    assert_eq!(run(&["load", "-s", "made-hash", "--index", "ordered", files[1]]).0, 1);
+    let file = file.to_str().unwrap();
+    let load = |text: &str, store: &str| {
+        std::fs::write(file, text).unwrap();
+        run(&["load", "-s", store, file])
+    };
+    // Dumps of before say nothing, and several may stand in one file. A pair has a tab.
+    for (store, text, made, pairs) in [
+        ("old", "k\tv\n", "hash\n", 1),
+        ("two", "index=ordered\nk\tv\nindex=hash\nl\tv\n", "ordered\n", 2),
+        ("none", "index=ordered\n", "ordered\n", 0),
+        ("key", "index=ordered\tv\n", "hash\n", 1),
+        ("no end", "index=ordered", "ordered\n", 0),
+    ] {
+        let (status, _, said) = load(text, store);
+        assert!(status == 0 && said.contains(&format!(" {pairs} pairs ")), "{store}: {said}");
+        assert_eq!(index(store), made, "{store}");
+    }
+    // An index that there is not makes no store.
+    let (status, _, said) = load("index=tree\nk\tv\n", "other");
+    assert!(status == 64 && said.contains("line 1") && said.contains("[bad-line]"), "{said}");
+    assert_eq!(run(&["get", "-s", "other", "k"]).0, 1);
+    let (status, _, said) = load("k\tv\nindex=tree\n", "other");
+    assert!(status == 64 && said.contains("line 2"), "{said}");
+}

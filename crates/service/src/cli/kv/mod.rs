@@ -214,15 +214,16 @@ enum Action {
         #[command(flatten)]
         written: Written,
     },
-    /// Write all that is in a store into a file, to be loaded later: each key as it was at some
-    /// moment meanwhile.
+    /// Write all that is in a store into a file, to be loaded later: which index it has, and each
+    /// key as it was at some moment meanwhile.
     Dump {
         #[command(flatten)]
         store: StoreArg,
         /// The file; standard output where there is none.
         file: Option<PathBuf>,
     },
-    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them.
+    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them. A
+    /// store that is made gets the index of the one that was dumped, which the first line says.
     Load {
         #[command(flatten)]
         store: MadeArg,
@@ -288,14 +289,35 @@ impl MadeArg {
         let is_meant = |index: &&Index| self.index.as_deref() == Some(index.name());
         self.store.open(places, Index::ALL.iter().find(is_meant).copied())
     }
+
+    /// The same to load a dump. If none is asked for it gets the index of the store that was
+    /// dumped, or keeps the one it has.
+    fn open_to_load(&self, places: &Places, dumped: Option<Index>) -> Result<Kv, Failure> {
+        let Some(dumped) = dumped.filter(|_| self.index.is_none()) else {
+            return self.open(places);
+        };
+        let store = StoreOptions::new(&self.store.store).with_index(dumped);
+        match Kv::open(&self.store.options(places)?, store) {
+            Err(KvError::OtherIndex { .. }) => {
+                let store = self.open(places)?;
+                load::differs(&store, dumped);
+                Ok(store)
+            }
+            opened => Ok(opened?),
+        }
+    }
 }
 
 impl StoreArg {
+    /// The region that it is in.
+    fn options(&self, places: &Places) -> Result<RegionOptions, Failure> {
+        Ok(places.region(&self.region)?.labelled("farlock kv"))
+    }
+
     fn open(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
-        let options = places.region(&self.region)?.labelled("farlock kv");
         let mut store = StoreOptions::new(&self.store);
         store.index = index;
-        Ok(Kv::open(&options, store)?)
+        Ok(Kv::open(&self.options(places)?, store)?)
     }
 
     /// The store, if it is there: to read in it does not make it.
@@ -414,7 +436,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.
             let pairs = load::Pairs::open(file.as_deref())?;
-            load::load(&store.open(places)?, pairs)?;
+            load::load(&store.open_to_load(places, pairs.index)?, pairs)?;
         }
         Action::Index { store } => print(&format!("{}\n", store.existing(places)?.index()))?,
         Action::Ls { region } => list(&places.here(&region)?)?,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use super::lines::unescape;
+use super::refused::for_people;
 use crate::cli::report::Failure;
 
 /// How keys and values are written on the command line.
@@ -23,7 +24,7 @@ impl Written {
             return Ok(word);
         }
         unescape(&word).map_err(|why| {
-            let what = format!("'{}': {why}", super::for_people(&word));
+            let what = format!("'{}': {why}", for_people(&word));
             Failure::usage(what, "without --escaped each byte stands for itself")
         })
     }

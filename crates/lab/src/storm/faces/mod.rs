@@ -30,13 +30,9 @@ mod several;
 pub mod start;
 pub mod worker;
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use farlock_check::{say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -44,7 +40,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::args::StormArgs;
 use super::log::Reader;
 use super::pulse::Pulse;
-use crate::face;
+use super::serving::{LEASE, Serving};
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -52,7 +48,7 @@ use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
 use links::Links;
-use plan::{LEASE, Storm, Taken};
+use plan::{Storm, Taken};
 use report::Row;
 
 pub use plan::Face;
@@ -137,42 +133,6 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         say(report::table(&row))?;
     }
     row.pass()
-}
-
-/// A server of the storm's region, as people start one.
-struct Serving {
-    child: Child,
-    address: String,
-    doubts: bool,
-}
-
-impl Serving {
-    /// One that doubts does not take the end of a connection for that of its client.
-    fn on(dir: &Path, address: &str, doubts: bool) -> anyhow::Result<Self> {
-        let mut serve = Command::new(face::farlock()?);
-        serve.args(["serve", "--listen", address, "--lease", &LEASE.as_secs().to_string()]);
-        serve.args(["--closed", if doubts { "doubt" } else { "auto" }]);
-        serve.envs(face::environment(dir)).stderr(Stdio::piped());
-        let mut child = serve.spawn().context("cannot start a server")?;
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut said)?;
-        let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
-        ensure!(address.parse::<SocketAddr>().is_ok(), "the server says: {said}");
-        Ok(Self { child, address, doubts })
-    }
-
-    /// It is killed, and another one started.
-    fn restart(&mut self, dir: &Path) -> anyhow::Result<()> {
-        self.end()?;
-        *self = Self::on(dir, &self.address, self.doubts)?;
-        Ok(())
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.child.kill().context("cannot kill the server")?;
-        self.child.wait().context("cannot await the server")?;
-        Ok(())
-    }
 }
 
 impl Storm<'_> {

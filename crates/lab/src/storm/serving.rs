@@ -48,3 +48,11 @@ impl Serving {
         Ok(())
     }
 }
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // What counts is that none is left.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -33,7 +33,7 @@ pub mod worker;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use farlock_check::{say, tell};
+use farlock_check::{Unchecked, say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -76,17 +76,8 @@ const PASSES: u64 = 65;
 /// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
 /// must.
 pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::Result<()> {
-    ensure!(
-        face != Face::RangeCommand || !args.reference,
-        "the kernel has no command that locks ranges"
-    );
-    ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
-    ensure!(face != Face::Kv || !args.served, "a store is stormed on its own host");
+    check(args, face)?;
     let scratch = Scratch::new()?;
-    ensure!(
-        face == Face::Session || args.cuts == 0,
-        "a command, or a table, that loses its server fails: connections of sessions are broken"
-    );
     let serving = match args.served {
         true => Some(Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0)?),
         false => None,
@@ -133,6 +124,24 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         say(report::table(&row))?;
     }
     row.pass()
+}
+
+/// Refuses what makes no sense at this face.
+fn check(args: &StormArgs, face: Face) -> anyhow::Result<()> {
+    ensure!(
+        face != Face::RangeCommand || !args.reference,
+        "the kernel has no command that locks ranges"
+    );
+    ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
+    ensure!(
+        args.workload.is_none() && args.index.is_none(),
+        Unchecked("--workload and --index are for --face kv".into())
+    );
+    ensure!(
+        face == Face::Session || args.cuts == 0,
+        "a command, or a table, that loses its server fails: connections of sessions are broken"
+    );
+    Ok(())
 }
 
 impl Storm<'_> {

@@ -49,6 +49,9 @@ const STOP_US_MAX: u64 = 150_000;
 /// The longest that an operation may take beside others that are stopped and killed, where the
 /// storm itself had processors all the time.
 const SLOW_MAX: Duration = Duration::from_millis(100);
+/// The same by a server: up to four round trips, in each of which two processes wait for a
+/// processor.
+const SLOW_SERVED_MAX: Duration = Duration::from_millis(400);
 /// The most that the store may take, in bytes: the memory of the dead comes back.
 const STORE_BYTES_MAX: u64 = 512 << 20;
 
@@ -295,7 +298,8 @@ impl Row {
         let bytes = self.store_bytes;
         ensure!(bytes <= STORE_BYTES_MAX, "kv: the store grew to {bytes} bytes");
         let slowest = Duration::from_nanos(self.slowest_ns);
-        if slowest > SLOW_MAX + Duration::from_nanos(self.longest_pause_ns) {
+        let slow_max = if self.served { SLOW_SERVED_MAX } else { SLOW_MAX };
+        if slowest > slow_max + Duration::from_nanos(self.longest_pause_ns) {
             let objection = anyhow::anyhow!("kv: an operation took {slowest:?}");
             return Err(excused(objection, self.longest_pause_ns));
         }

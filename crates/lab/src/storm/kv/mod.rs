@@ -52,8 +52,10 @@ const SLOW_MAX: Duration = Duration::from_millis(100);
 /// The same by a server: up to four round trips, in each of which two processes wait for a
 /// processor.
 const SLOW_SERVED_MAX: Duration = Duration::from_millis(400);
-/// The most that the store may take, in bytes: the memory of the dead comes back.
-const STORE_BYTES_MAX: u64 = 512 << 20;
+/// The most that the store may take, in bytes: for each client, which has a chunk of 2 MiB for each
+/// class that it writes, of 30, and beside that. The memory of the dead comes back.
+const STORE_BYTES_A_CLIENT: u64 = 80 << 20;
+const STORE_BYTES: u64 = 32 << 20;
 
 /// A worker, and the times at which it was stopped.
 struct Worker {
@@ -296,7 +298,8 @@ impl Row {
             ensure!(count == 0, "kv: {count} {what}");
         }
         let bytes = self.store_bytes;
-        ensure!(bytes <= STORE_BYTES_MAX, "kv: the store grew to {bytes} bytes");
+        let most = STORE_BYTES + u64::from(self.clients) * STORE_BYTES_A_CLIENT;
+        ensure!(bytes <= most, "kv: the store grew to {bytes} bytes");
         let slowest = Duration::from_nanos(self.slowest_ns);
         let slow_max = if self.served { SLOW_SERVED_MAX } else { SLOW_MAX };
         if slowest > slow_max + Duration::from_nanos(self.longest_pause_ns) {

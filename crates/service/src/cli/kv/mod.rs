@@ -67,7 +67,8 @@ struct MadeArg {
     #[command(flatten)]
     store: StoreArg,
     /// The index that the store has, or gets if it is made: `ordered` keeps the keys in order, and
-    /// can be scanned from any of them on. Without this it is any, and `hash` if it is made.
+    /// can be scanned from any of them on. Without this it is any, and if it is made that of the
+    /// dump that is loaded, or `hash`.
     #[arg(long, value_name = "INDEX", value_parser = PossibleValuesParser::new(
         Index::ALL.iter().map(|index| index.name())))]
     index: Option<String>,

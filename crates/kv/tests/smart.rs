@@ -191,6 +191,38 @@ fn a_read_takes_two_round_trips_where_its_node_is_known() {
     }
 }
 
+/// A page from the middle costs its blocks and the way to them, whichever way it is gone through,
+/// and nothing of what lies beyond.
+#[test]
+fn a_scan_costs_the_same_both_ways() {
+    let world = World::new(Config::default());
+    let shape = shaped(&world, Smart::new(), 60);
+    let store = opened(&world, Smart::new(), shape);
+    let key = |number: u32| format!("{number:05}").into_bytes();
+    for number in 0..2_000 {
+        assert_eq!(world.block_on(store.insert(&key(number), b"a value")), Ok(()));
+    }
+    let cost = |bounds: (u32, u32), most: usize, is_reversed: bool| {
+        let (from, until) = (key(bounds.0), key(bounds.1));
+        let bounds = (Bound::Included(&from[..]), Bound::Excluded(&until[..]));
+        let before = world.posted(store.scheme_id());
+        let found = match is_reversed {
+            false => world.block_on(in_order(&store, bounds, most)),
+            true => world.block_on(in_reverse(&store, bounds, most)),
+        };
+        (found.expect("it is scanned").len(), world.posted(store.scheme_id()) - before)
+    };
+    for (bounds, most, pairs) in [((900, 1_100), 50, 50), ((950, 1_000), 500, 50)] {
+        for is_reversed in [false, true] {
+            let (found, posted) = cost(bounds, most, is_reversed);
+            assert_eq!(found, pairs);
+            // Beside the blocks: the root, four nodes and a block on the way to each end, of which
+            // one may just be missed, and a node for each ten keys.
+            assert!(posted <= 50 + 2 * 5 + 5, "{bounds:?}, {is_reversed}: {posted} verbs");
+        }
+    }
+}
+
 trait Known {
     fn scheme_id(&self) -> farlock_fabric::EndpointId;
 }

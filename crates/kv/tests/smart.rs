@@ -41,6 +41,15 @@ async fn in_order<I: Ordered>(
     store.scan_in_order(from, until, most).await?.into_iter().collect()
 }
 
+/// The last pairs within bounds, the last one first.
+async fn in_reverse<I: Ordered>(
+    store: &Kept<I>,
+    (from, until): Bounds<'_>,
+    most: usize,
+) -> Result<Vec<Pair>, ReadError> {
+    store.scan_in_reverse(from, until, most).await?.into_iter().collect()
+}
+
 /// Numbers that follow from a seed.
 struct Numbers(u64);
 
@@ -100,22 +109,28 @@ fn agrees<I: Ordered + Copy>(index: I, seed: u64, steps: u32) {
             _ => {
                 let (until, most) = (numbers.key(), (numbers.next() % 20) as usize);
                 let (from, until) = (key.clone().min(until.clone()), key.max(until));
-                let bounds = match numbers.next() % 3 {
+                let bounds = match numbers.next() % 4 {
+                    3 => (Bound::Unbounded, Bound::Excluded(&until[..])),
                     0 => (Bound::Included(&from[..]), Bound::Excluded(&until[..])),
                     1 => (Bound::Excluded(&from[..]), Bound::Included(&until[..])),
                     _ => (Bound::Included(&from[..]), Bound::Unbounded),
                 };
-                let found = world.block_on(in_order(store, bounds, most));
-                let range = if from == until { Vec::new() } else { pairs(&model, bounds, most) };
-                if from != until {
-                    assert_eq!(found, Ok(range), "{bounds:?}");
+                if from == until {
+                    continue;
                 }
+                let found = world.block_on(in_order(store, bounds, most));
+                assert_eq!(found, Ok(pairs(model.range::<[u8], _>(bounds), most)), "{bounds:?}");
+                let found = world.block_on(in_reverse(store, bounds, most));
+                let expected = pairs(model.range::<[u8], _>(bounds).rev(), most);
+                assert_eq!(found, Ok(expected), "in reverse: {bounds:?}");
             }
         }
     }
     for store in &stores {
         let all = world.block_on(in_order(store, ALL, usize::MAX));
         assert_eq!(all, Ok(model.clone().into_iter().collect()));
+        let all = world.block_on(in_reverse(store, ALL, usize::MAX));
+        assert_eq!(all, Ok(model.clone().into_iter().rev().collect()));
         let (all, next) = world.block_on(store.scan(None)).expect("it is scanned");
         assert_eq!((all.len(), next), (model.len(), None));
         model.iter().for_each(|(key, value)| {
@@ -125,9 +140,8 @@ fn agrees<I: Ordered + Copy>(index: I, seed: u64, steps: u32) {
     assert!(stores[0].counts().nodes > 5, "{:?}", stores[0].counts());
 }
 
-fn pairs(model: &BTreeMap<Vec<u8>, Vec<u8>>, bounds: Bounds<'_>, most: usize) -> Vec<Pair> {
-    let range = model.range::<[u8], _>(bounds).take(most);
-    range.map(|(key, value)| (key.clone(), value.clone())).collect()
+fn pairs<'m>(found: impl Iterator<Item = (&'m Vec<u8>, &'m Vec<u8>)>, most: usize) -> Vec<Pair> {
+    found.take(most).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 #[test]
@@ -174,6 +188,38 @@ fn a_read_takes_two_round_trips_where_its_node_is_known() {
         let before = world.posted(id);
         assert!(world.block_on(store.get(&number.to_be_bytes())).is_ok_and(|it| it.is_some()));
         assert_eq!(world.posted(id) - before, 2, "{number}");
+    }
+}
+
+/// A page from the middle costs its blocks and the way to them, whichever way it is gone through,
+/// and nothing of what lies beyond.
+#[test]
+fn a_scan_costs_the_same_both_ways() {
+    let world = World::new(Config::default());
+    let shape = shaped(&world, Smart::new(), 60);
+    let store = opened(&world, Smart::new(), shape);
+    let key = |number: u32| format!("{number:05}").into_bytes();
+    for number in 0..2_000 {
+        assert_eq!(world.block_on(store.insert(&key(number), b"a value")), Ok(()));
+    }
+    let cost = |bounds: (u32, u32), most: usize, is_reversed: bool| {
+        let (from, until) = (key(bounds.0), key(bounds.1));
+        let bounds = (Bound::Included(&from[..]), Bound::Excluded(&until[..]));
+        let before = world.posted(store.scheme_id());
+        let found = match is_reversed {
+            false => world.block_on(in_order(&store, bounds, most)),
+            true => world.block_on(in_reverse(&store, bounds, most)),
+        };
+        (found.expect("it is scanned").len(), world.posted(store.scheme_id()) - before)
+    };
+    for (bounds, most, pairs) in [((900, 1_100), 50, 50), ((950, 1_000), 500, 50)] {
+        for is_reversed in [false, true] {
+            let (found, posted) = cost(bounds, most, is_reversed);
+            assert_eq!(found, pairs);
+            // Beside the blocks: the root, four nodes and a block on the way to each end, of which
+            // one may just be missed, and a node for each ten keys.
+            assert!(posted <= 50 + 2 * 5 + 5, "{bounds:?}, {is_reversed}: {posted} verbs");
+        }
     }
 }
 
@@ -230,7 +276,9 @@ fn a_scan_tells_of_every_key_that_stays() {
         world.spawn(reader.scheme_id(), async move {
             while left.get() > 0 {
                 let all = in_order(&reader, ALL, usize::MAX).await.expect("it is scanned");
-                told.borrow_mut().push(all);
+                let mut back = in_reverse(&reader, ALL, usize::MAX).await.expect("it is scanned");
+                back.reverse();
+                told.borrow_mut().extend([all, back]);
             }
         });
         assert_eq!(world.run(), Ended::Finished);
@@ -276,5 +324,10 @@ fn a_scan_passes_over_what_is_damaged() {
         }
     }
     let expected: Vec<Vec<u8>> = (0..400).filter(|number| !is_damaged(*number)).map(key).collect();
+    let back = world.block_on(store.scan_in_reverse(ALL.0, ALL.1, usize::MAX));
+    let back = back.expect("it is scanned");
+    assert_eq!(back.len(), 400);
+    let back = back.into_iter().rev().flatten().map(|(key, _)| key);
+    assert_eq!(back.collect::<Vec<_>>(), expected);
     assert_eq!((whole.len() + damaged, whole), (400, expected));
 }

@@ -158,9 +158,9 @@ const COMMAND_LINES: &[Row] = &[
     ("kv put k v --new --replace", 64, "usage"),
     ("kv put k v --token x", 64, "usage"),
     ("kv put k v --token=-1", 64, "usage"),
-    ("kv put k v --store EMPTY", 64, "store-open"),
-    ("kv put k v --store a/b", 64, "store-open"),
-    ("kv put k v --store LONG", 64, "store-open"),
+    ("kv put k v --store EMPTY", 64, "bad-name"),
+    ("kv put k v --store a/b", 64, "bad-name"),
+    ("kv put k v --store LONG", 64, "bad-name"),
     ("kv put k v --region EMPTY", 64, "store-open"),
     ("kv put k v --region a/b", 64, "store-open"),
     ("kv put k v --server 127.0.0.1:65536", 64, "usage"),
@@ -171,6 +171,20 @@ const COMMAND_LINES: &[Row] = &[
     ("kv get", 64, "usage"),
     ("kv get k", 1, "no-such-store"),
     ("kv get EMPTY", 64, "bad-key"),
+    ("kv get k -s a/b", 64, "bad-name"),
+    ("kv get k -s EMPTY", 64, "bad-name"),
+    ("kv get k -s CONTROL", 64, "bad-name"),
+    ("kv get k --region a/b", 64, "region-open"),
+    ("kv del k -s .a", 64, "bad-name"),
+    ("kv scan -s LONG", 64, "bad-name"),
+    ("kv dump -s ..", 64, "bad-name"),
+    ("kv index -s a/b", 64, "bad-name"),
+    ("kv get --escaped \\", 64, "usage"),
+    ("kv get --escaped a b\\q", 64, "usage"),
+    ("kv get --escaped EMPTY", 64, "bad-key"),
+    ("kv put --escaped k\\x4 v", 64, "usage"),
+    ("kv put --escaped k v\\", 64, "usage"),
+    ("kv scan --escaped --after \\xzz", 64, "usage"),
     ("kv del", 64, "usage"),
     ("kv del k", 1, "no-such-store"),
     ("kv incr k x", 64, "usage"),
@@ -184,14 +198,15 @@ const COMMAND_LINES: &[Row] = &[
     ("kv watch EMPTY", 64, "bad-key"),
     ("kv watch k -w 0", 1, "timed-out"),
     ("kv watch k -s s -w 0.1", 1, "timed-out"),
-    ("kv watch k -s a/b", 64, "store-open"),
+    ("kv watch k -s a/b", 64, "bad-name"),
     ("kv load /tmp", 71, "system"),
     ("kv load /nonexistent", 71, "system"),
     ("kv dump", 1, "no-such-store"),
     ("kv drop", 64, "usage"),
     ("kv drop s", 1, "no-such-store"),
-    ("kv drop EMPTY", 64, "region-open"),
-    ("kv drop s --region ..", 64, "region-open"),
+    ("kv drop EMPTY", 64, "bad-name"),
+    ("kv drop a/b", 64, "bad-name"),
+    ("kv drop s --region ..", 64, "store-open"),
     ("kv put k v --region ..", 64, "store-open"),
     ("kv ls --region a/b", 64, "region-open"),
     ("kv ls x", 64, "usage"),
@@ -307,6 +322,28 @@ fn hints_say_what_can_be_typed() {
         let given = said.split_once("\n   hint: ").map(|(_, given)| given);
         assert!(given.is_some_and(|given| given.contains(hint)), "{line}: {said}");
     }
+}
+
+/// A name that is none is told as what it was to name: a store, or the region that it is in.
+#[test]
+fn a_bad_name_is_told_as_what_it_was_to_name() {
+    let stage = Stage::new();
+    for action in ["put k v", "get k", "watch k", "scan", "load"] {
+        for (place, told) in [("-s", "'a/b' is no name for a store: "), ("--region", "a region: ")]
+        {
+            let said = stage.run(&words_of(&format!("kv {action} {place} a/b"))).2;
+            assert!(said.contains(told), "{action} {place}: {said}");
+        }
+    }
+    let said = stage.run(&["kv", "drop", "a/b"]).2;
+    assert!(
+        said.starts_with("farlock: 'a/b' is no name for a store: it contains a slash"),
+        "{said}"
+    );
+}
+
+fn words_of(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// What a version has to have in common with others is said by the program itself.
@@ -497,8 +534,8 @@ fn commands_by_a_server_that_make_no_sense_disturb_none_of_its_clients() {
         ("ls --region other", 69, "server-declined"),
         ("ls --region LONG", 64, "region-open"),
         ("kv put EMPTY v", 64, "bad-key"),
-        ("kv put k v --store a/b", 64, "store-open"),
-        ("kv put k v --store LONG", 64, "store-open"),
+        ("kv put k v --store a/b", 64, "bad-name"),
+        ("kv put k v --store LONG", 64, "bad-name"),
         ("kv put k v --region other", 69, "server-declined"),
         ("kv ls", 64, "usage"),
         ("kv drop s", 64, "usage"),

@@ -87,7 +87,10 @@ fn a_hash_store_has_no_order_and_says_what_to_do() {
     let stage = Stage::new();
     let kv = stage.session().kv("t").unwrap();
     kv.put("k", "v").unwrap();
-    for refused in [kv.scan_range("a"..).err(), kv.scan_prefix("k").err()] {
+    let reversed = [kv.scan_range_reversed(..).err(), kv.scan_prefix_reversed("k").err()];
+    for refused in
+        [kv.scan_range("a"..).err(), kv.scan_prefix("k").err()].into_iter().chain(reversed)
+    {
         let refused = refused.unwrap();
         assert_eq!(refused.code(), "other-index");
         assert!(refused.hint().contains("--index ordered"), "{}", refused.hint());
@@ -126,32 +129,42 @@ fn a_scan_goes_from_any_key_to_any_other_in_order() {
             (Bound::Unbounded, Bound::Excluded(until)),
             (Bound::Excluded(from), Bound::Unbounded),
         ] {
-            assert_eq!(all(kv.scan_range(range.clone()).unwrap()), of_model(range));
+            let mut expected = of_model(range.clone());
+            assert_eq!(all(kv.scan_range(range.clone()).unwrap()), expected);
+            expected.reverse();
+            assert_eq!(all(kv.scan_range_reversed(range).unwrap()), expected);
         }
     }
     for prefix in [&b""[..], b"p", b"p1", b"p\xff", b"\xff", b"none"] {
-        let expected: Vec<_> =
+        let mut expected: Vec<_> =
             model.clone().into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
         assert_eq!(all(kv.scan_prefix(prefix).unwrap()), expected);
+        expected.reverse();
+        assert_eq!(all(kv.scan_prefix_reversed(prefix).unwrap()), expected);
     }
     assert_eq!(kv.scan_range("z".."a").unwrap().count(), 0, "that is no range of keys");
-    // A caller that has taken some goes on behind the last one.
-    let mut found = Vec::new();
-    loop {
-        let more = some_behind(&kv, found.last());
-        match more.is_empty() {
-            true => break,
-            false => found.extend(more),
-        }
-    }
-    assert_eq!(found, model.into_keys().collect::<Vec<_>>());
+    assert_eq!(kv.scan_range_reversed("z".."a").unwrap().count(), 0, "nor that");
+    let mut names: Vec<Vec<u8>> = model.into_keys().collect();
+    assert_eq!(in_parts(&kv, false), names);
+    names.reverse();
+    assert_eq!(in_parts(&kv, true), names);
 }
 
-/// At most 37 keys behind this one.
-fn some_behind(kv: &Kv, last: Option<&Vec<u8>>) -> Vec<Vec<u8>> {
-    let from = last.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-    let scan = kv.scan_range((from, Bound::Unbounded)).unwrap();
-    scan.take(37).map(|pair| pair.unwrap().key).collect()
+/// Every key, by a caller that takes 37 and goes on behind the last one.
+fn in_parts(kv: &Kv, is_reversed: bool) -> Vec<Vec<u8>> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let last = found.last().map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let scan = match is_reversed {
+            false => kv.scan_range((last, Bound::Unbounded)).unwrap(),
+            true => kv.scan_range_reversed((Bound::Unbounded, last)).unwrap(),
+        };
+        let before = found.len();
+        found.extend(scan.take(37).map(|pair| pair.unwrap().key));
+        if found.len() == before {
+            return found;
+        }
+    }
 }
 
 #[test]
@@ -249,8 +262,17 @@ fn killed_in_the_middle(stage: &Stage, server: &str, kv: &Kv, rounds: usize) {
             let pairs = kv.scan_prefix(*own).unwrap().map(Result::unwrap);
             let found: Vec<Vec<u8>> = pairs.map(|pair| pair.key).collect();
             assert!(found.is_sorted_by(|one, other| one < other) && found.len() >= told);
-            let is_there = |number| found.binary_search(&name(own, number).into_bytes()).is_ok();
-            assert!((0..told).all(is_there), "a key that was there all the time is missing");
+            let all_of = |found: &[Vec<u8>]| {
+                let is_there =
+                    |number| found.binary_search(&name(own, number).into_bytes()).is_ok();
+                assert!((0..told).all(is_there), "a key that was there all the time is missing");
+            };
+            all_of(&found);
+            let pairs = kv.scan_prefix_reversed(*own).unwrap().map(Result::unwrap);
+            let mut back: Vec<Vec<u8>> = pairs.map(|pair| pair.key).collect();
+            assert!(back.is_sorted_by(|one, other| one > other));
+            back.reverse();
+            all_of(&back);
         }
         for (own, (mut child, mut lines)) in actors {
             let told = heard(&mut lines, round % 7);
@@ -336,11 +358,22 @@ fn the_command_scans_in_order() {
     assert_eq!(says(&["--prefix", "b"]), "b\tv\n");
     assert_eq!(says(&["b", "--from", "a"]), "b\tv\n");
     assert_eq!((says(&["b", "--from", "c"]), says(&["--limit", "0"])), Default::default());
+    assert_eq!(says(&["--reverse"]), "c\tv\nb\tv\na\u{ff}\tv\na2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "--limit", "2"]), "c\tv\nb\tv\n");
+    assert_eq!(says(&["--reverse", "--after", "b", "--limit", "1"]), "a\u{ff}\tv\n");
+    assert_eq!(says(&["--reverse", "--from", "b", "--limit", "1"]), "b\tv\n");
+    assert_eq!(says(&["--reverse", "--from", "ab"]), "a2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "a", "--after", "a2"]), "a1\tv\n");
+    assert_eq!(says(&["--reverse", "a", "--from", "b"]), "a\u{ff}\tv\na2\tv\na1\tv\n");
+    assert_eq!(says(&["--reverse", "b", "--from", "a9"]), "");
+    assert_eq!(says(&["--reverse", "b", "--after", "b"]), "");
     assert_eq!(run(&["scan", "a", "--prefix", "b"]).0, 64);
     assert_eq!(run(&["scan", "--from", "a", "--after", "b"]).0, 64);
     // Without an order there is none, and the rest of it is as ever.
     assert_eq!(run(&["put", "-s", "h", "k", "v"]).0, 0);
     let (status, _, said) = run(&["scan", "-s", "h", "--from", "a"]);
+    assert!(status == 1 && said.contains("[other-index]"), "{status} {said}");
+    let (status, _, said) = run(&["scan", "-s", "h", "--reverse"]);
     assert!(status == 1 && said.contains("[other-index]"), "{status} {said}");
     assert_eq!(says(&["-s", "h", "--limit", "1", "--json", "k"]), says(&["-s", "h", "--json"]));
     // Copied into a store that has an order it has one.
@@ -349,4 +382,141 @@ fn the_command_scans_in_order() {
     assert_eq!(run(&["dump", "-s", "h", dump]).0, 0);
     assert_eq!(run(&["load", "-s", "o", "--index", "ordered", dump]).0, 0);
     assert_eq!(says(&["-s", "o", "--from", "a"]), "k\tv\n");
+}
+
+/// Keys as they hurt: what is no text, what lines show otherwise, what looks like an option.
+fn hostile_keys() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = (0..=255).map(|byte| vec![b'k', byte]).collect();
+    let more =
+        [&b"\t"[..], b"\t\n", b"\\", b"\\t", b"\\x41", b"A", b"-", b"--after", b"end\n", b"\0"];
+    keys.extend(more.map(<[u8]>::to_vec));
+    keys.extend([b"\xc2\x9b".to_vec(), "größe".into(), b"\xff\xff".to_vec(), b" a ".to_vec()]);
+    keys.sort_unstable();
+    keys
+}
+
+/// A page begins behind the last line of the one before, whose key is used as it is printed.
+const PAGES: &str = r#"
+    tab=$(printf '\t')
+    page=$("$FARLOCK" kv scan $WAY --limit 3)
+    while [ -n "$page" ]; do
+        printf '%s\n' "$page"
+        line=$(printf '%s\n' "$page" | tail -n 1)
+        page=$("$FARLOCK" kv scan $WAY --escaped --limit 3 --after "${line%%"$tab"*}")
+    done
+"#;
+
+#[test]
+fn a_script_pages_through_a_store_whatever_its_keys_are() {
+    let stage = Stage::new();
+    let default = StoreOptions::new("default").with_index(Index::Ordered);
+    let kv = Kv::open(&stage.options(), default).unwrap();
+    for key in hostile_keys() {
+        kv.put(&key, &key).unwrap();
+    }
+    let (status, whole, said) = stage.run(&["kv", "scan"]);
+    assert_eq!((status, &said[..], whole.lines().count()), (0, "", hostile_keys().len()));
+    let reversed = whole.lines().rev().map(|line| format!("{line}\n")).collect();
+    for (way, expected) in [("", whole), ("--reverse", reversed)] {
+        let mut script = stage.program("sh");
+        script.args(["-c", PAGES]).env("WAY", way).env("FARLOCK", env!("CARGO_BIN_EXE_farlock"));
+        assert_eq!(stage::ended(script.output().unwrap()), (0, expected, String::new()));
+    }
+}
+
+/// Whatever a line shows is taken as it is shown: by every command that has a key, and as a value.
+#[test]
+fn commands_take_keys_and_values_as_lines_show_them() {
+    let stage = Stage::new();
+    let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
+    let done = |words: &[&str]| {
+        let (status, out, said) = run(words);
+        assert_eq!((status, &said[..]), (0, ""), "{words:?}");
+        out
+    };
+    let kv = Kv::open(&stage.options(), StoreOptions::new("default").with_index(Index::Ordered));
+    let kv = kv.unwrap();
+    for key in hostile_keys() {
+        kv.put(&key, &key).unwrap();
+    }
+    for line in done(&["scan"]).lines() {
+        let key = line.split('\t').next().unwrap();
+        assert_eq!(done(&["get", "--escaped", "--lines", "--", key]), format!("{line}\n"));
+        let first = done(&["scan", "--escaped", "--limit", "1", "--from", key]);
+        assert_eq!(first, format!("{line}\n"));
+        assert!(done(&["scan", "--escaped", "--prefix", key]).starts_with(line));
+    }
+    let key = r"a\tb\\\x00";
+    done(&["put", "--escaped", key, r"1\n"]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap().unwrap(), b"1\n");
+    done(&["cas", "--escaped", key, r"1\n", r"\x32"]);
+    assert_eq!(done(&["incr", "--escaped", key, "5"]), "7\n");
+    assert_eq!(done(&["ttl", "--escaped", key]), "forever\n");
+    let watched = done(&["watch", "--escaped", key, "--count", "1"]);
+    assert_eq!(watched, format!("{key}\t7\n"));
+    // A dash alone stands for standard input, an escaped one for itself.
+    done(&["put", "--escaped", key, r"\x2d"]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap().unwrap(), b"-");
+    done(&["del", "--escaped", key]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap(), None);
+    // Without it a backslash is a backslash.
+    done(&["put", r"\t", "raw"]);
+    assert_eq!(done(&["get", r"\t"]), "raw\n");
+    assert_eq!(kv.get(b"\t").unwrap().unwrap(), b"\t");
+}
+
+/// A dump says which index its store has, and a store that is made of it has the same.
+#[test]
+fn a_store_that_is_loaded_has_the_index_of_the_one_that_was_dumped() {
+    let stage = Stage::new();
+    let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
+    let index = |store: &str| run(&["index", "-s", store]).1;
+    let (hash, ordered, file) = (stage.file("hash"), stage.file("ordered"), stage.file("file"));
+    let files = [("hash", &hash), ("ordered", &ordered)].map(|(name, path)| {
+        assert_eq!(run(&["put", "-s", name, "--index", name, "a\tb", "v"]).0, 0);
+        assert_eq!(run(&["dump", "-s", name, path.to_str().unwrap()]).0, 0);
+        let whole = std::fs::read_to_string(path).unwrap();
+        assert_eq!(whole, format!("index={name}\na\\tb\tv\n"));
+        path.to_str().unwrap()
+    });
+    for (name, path, other) in [("hash", files[0], files[1]), ("ordered", files[1], files[0])] {
+        let made = format!("made-{name}");
+        let (status, _, said) = run(&["load", "-s", &made, path]);
+        assert_eq!((status, index(&made)), (0, format!("{name}\n")));
+        assert_eq!(said, format!("farlock: 1 pairs are in the store '{made}'\n"));
+        // In one that is there with another index the pairs are the same, and that is said.
+        let (status, _, said) = run(&["load", "-s", &made, other]);
+        assert!(status == 0 && said.contains(&format!("'{made}' is {name}, and that")), "{said}");
+        assert_eq!(index(&made), format!("{name}\n"));
+        assert_eq!(run(&["get", "-s", &made, "a\tb"]).1, "v\n");
+        // What is asked for counts: to copy one into another is no accident.
+        let asked = format!("asked-{name}");
+        let (status, _, said) = run(&["load", "-s", &asked, "--index", name, other]);
+        assert_eq!((status, index(&asked), said.lines().count()), (0, format!("{name}\n"), 1));
+        assert_eq!(run(&["load", "-s", &made, "--index", name, other]).0, 0);
+    }
+    assert_eq!(run(&["load", "-s", "made-hash", "--index", "ordered", files[1]]).0, 1);
+    let file = file.to_str().unwrap();
+    let load = |text: &str, store: &str| {
+        std::fs::write(file, text).unwrap();
+        run(&["load", "-s", store, file])
+    };
+    // Dumps of before say nothing, and several may stand in one file. A pair has a tab.
+    for (store, text, made, pairs) in [
+        ("old", "k\tv\n", "hash\n", 1),
+        ("two", "index=ordered\nk\tv\nindex=hash\nl\tv\n", "ordered\n", 2),
+        ("none", "index=ordered\n", "ordered\n", 0),
+        ("key", "index=ordered\tv\n", "hash\n", 1),
+        ("no end", "index=ordered", "ordered\n", 0),
+    ] {
+        let (status, _, said) = load(text, store);
+        assert!(status == 0 && said.contains(&format!(" {pairs} pairs ")), "{store}: {said}");
+        assert_eq!(index(store), made, "{store}");
+    }
+    // An index that there is not makes no store.
+    let (status, _, said) = load("index=tree\nk\tv\n", "other");
+    assert!(status == 64 && said.contains("line 1") && said.contains("[bad-line]"), "{said}");
+    assert_eq!(run(&["get", "-s", "other", "k"]).0, 1);
+    let (status, _, said) = load("k\tv\nindex=tree\n", "other");
+    assert!(status == 64 && said.contains("line 2"), "{said}");
 }

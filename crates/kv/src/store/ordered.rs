@@ -1,9 +1,9 @@
-//! Going through a tree in the order of its keys.
+//! Going through a tree in the order of its keys, or from the last one to the first.
 //!
-//! A node is read as a whole, and what is below it is gone through in order: from each slot's word
-//! as it was read then. Nodes that are replaced meanwhile are gone through as they were: see
-//! `tree`. A value that was changed meanwhile, whose block is another one's by now, is looked for
-//! from the root, behind the last key that was found.
+//! A node is read as a whole, and what is below it is gone through in order, either way: from each
+//! slot's word as it was read then. Nodes that are replaced meanwhile are gone through as they
+//! were: see `tree`. A value that was changed meanwhile, whose block is another one's by now, is
+//! looked for from the root, behind the last key that was found.
 
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ use super::scan::Pair;
 use super::tree::Step;
 use crate::error::ReadError;
 use crate::far;
-use crate::index::smart_node::{Entry, Node, symbol};
+use crate::index::smart_node::{Entry, Node, Symbol, symbol};
 use crate::index::{Index, Ordered};
 use crate::sync::Scheme;
 use crate::word::SlotWord;
@@ -44,6 +44,76 @@ impl Found {
     }
 }
 
+/// Which keys a scan goes through, and in which order.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    from: Bound<&'a [u8]>,
+    until: Bound<&'a [u8]>,
+    /// The last one first.
+    is_reversed: bool,
+}
+
+/// Where something is, as a scan comes to it.
+enum Place<T> {
+    /// The span begins behind it.
+    Ahead,
+    /// In the span, this part of it.
+    Within(T),
+    /// The span is over, and all that would come next is beyond it too.
+    Passed,
+}
+
+impl<'a> Span<'a> {
+    /// What is left of it behind the last key that was found.
+    fn behind(self, last: &'a [u8]) -> Self {
+        match self.is_reversed {
+            true => Self { until: Bound::Excluded(last), ..self },
+            false => Self { from: Bound::Excluded(last), ..self },
+        }
+    }
+
+    /// Where a thing is of which it is known what of it is behind the beginning, and what is before
+    /// the end, in the order of keys.
+    fn place<A, B>(self, behind: Option<A>, before: Option<B>) -> Place<(A, B)> {
+        match (behind, before) {
+            (Some(behind), Some(before)) => Place::Within((behind, before)),
+            (None, Some(_)) if !self.is_reversed => Place::Ahead,
+            (Some(_), None) if self.is_reversed => Place::Ahead,
+            _ => Place::Passed,
+        }
+    }
+
+    fn place_of(self, key: &[u8]) -> Place<((), ())> {
+        let is_behind = match self.from {
+            Bound::Unbounded => true,
+            Bound::Included(first) => key >= first,
+            Bound::Excluded(last) => key > last,
+        };
+        let is_before = match self.until {
+            Bound::Unbounded => true,
+            Bound::Included(last) => key <= last,
+            Bound::Excluded(end) => key < end,
+        };
+        self.place(is_behind.then_some(()), is_before.then_some(()))
+    }
+
+    /// The first symbol behind a prefix, and the last one, by which keys of the span may go on.
+    fn symbols_behind(self, prefix: &[u8]) -> Place<(Symbol, Symbol)> {
+        let next = |key: &[u8]| Some(symbol(key.strip_prefix(prefix)?, 0));
+        let first = match self.from {
+            Bound::Included(key) | Bound::Excluded(key) if prefix <= key => next(key),
+            _ => Some(Symbol::MIN),
+        };
+        let last = match self.until {
+            Bound::Excluded(key) if prefix == key => None,
+            Bound::Included(key) | Bound::Excluded(key) if prefix > key => None,
+            Bound::Included(key) | Bound::Excluded(key) => next(key).or(Some(Symbol::MAX)),
+            Bound::Unbounded => Some(Symbol::MAX),
+        };
+        self.place(first, last)
+    }
+}
+
 impl<S: Scheme, I: Ordered> Store<S, I> {
     /// The first pairs from a key on and up to another one, in order, at most so many: the next
     /// ones begin behind the last one's key.
@@ -61,23 +131,42 @@ impl<S: Scheme, I: Ordered> Store<S, I> {
         until: Bound<&[u8]>,
         most: usize,
     ) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
-        self.pairs_in_order(from, until, most).await
+        self.pairs_in_order(Span { from, until, is_reversed: false }, most).await
+    }
+
+    /// The last pairs of the same keys, the last one first, at most so many: the next ones end
+    /// before the last one's key. All else is as [`Store::scan_in_order`] has it, its cost too.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
+    pub async fn scan_in_reverse(
+        &self,
+        from: Bound<&[u8]>,
+        until: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
+        self.pairs_in_order(Span { from, until, is_reversed: true }, most).await
     }
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
-    pub(super) async fn pairs_in_order(
+    /// Every pair.
+    pub(super) async fn all_in_order(&self) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
+        let (from, until) = (Bound::Unbounded, Bound::Unbounded);
+        self.pairs_in_order(Span { from, until, is_reversed: false }, usize::MAX).await
+    }
+
+    async fn pairs_in_order(
         &self,
-        from: Bound<&[u8]>,
-        until: Bound<&[u8]>,
+        span: Span<'_>,
         most: usize,
     ) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
         let (mut found, mut turns) = (Found::default(), 0);
         while turns < TURNS_MAX {
             let before = found.count;
             let last = found.last.clone();
-            let from = last.as_ref().map_or(from, |key| Bound::Excluded(&key[..]));
-            if self.go_through(from, until, most, &mut found).await? {
+            let rest = last.as_ref().map_or(span, |key| span.behind(key));
+            if self.go_through(rest, most, &mut found).await? {
                 return Ok(found.pairs);
             }
             self.count(|counts| counts.rereads += 1);
@@ -90,8 +179,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// another one's.
     async fn go_through(
         &self,
-        from: Bound<&[u8]>,
-        until: Bound<&[u8]>,
+        span: Span<'_>,
         most: usize,
         found: &mut Found,
     ) -> Result<bool, ReadError> {
@@ -106,7 +194,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 break;
             }
             if let Some(node) = Node::named_by(step.word) {
-                match self.go_down(node, from, until, &mut rest).await {
+                match self.go_down(node, span, &mut rest).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(ReadError::Corrupt) => found.pairs.push(Err(ReadError::Corrupt)),
@@ -131,11 +219,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
                     found.pairs.push(Err(ReadError::Corrupt));
                     continue;
                 };
-                if !is_before(opened.key(), until) {
-                    return Ok(true);
-                }
-                if is_behind(opened.key(), from) {
-                    found.put(opened.key(), opened.value());
+                match span.place_of(opened.key()) {
+                    Place::Ahead => {}
+                    Place::Within(_) => found.put(opened.key(), opened.value()),
+                    Place::Passed => return Ok(true),
                 }
             }
         }
@@ -158,13 +245,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(false)
     }
 
-    /// Puts what is below a node before the rest, as far as it may be behind the beginning.
-    /// `Ok(false)`: all of it is behind the end, and so is the rest.
+    /// Puts what is below a node before the rest, as far as it may be in the span. `Ok(false)`: all
+    /// of it is beyond the end, and so is the rest.
     async fn go_down(
         &self,
         node: Node,
-        from: Bound<&[u8]>,
-        until: Bound<&[u8]>,
+        span: Span<'_>,
         rest: &mut Vec<Step>,
     ) -> Result<bool, ReadError> {
         if !self.is_block(node) {
@@ -173,42 +259,26 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let start = self.shape.block_addr(node.number);
         let words = far::read(self.endpoint(), start, node.words()).await?;
         let (prefix, _) = node.opened(&words).ok_or(ReadError::Corrupt)?;
-        if !is_before(&prefix, until) {
-            return Ok(false);
-        }
-        let first = match from {
-            Bound::Unbounded => 0,
-            Bound::Included(key) | Bound::Excluded(key) => match key.strip_prefix(&prefix[..]) {
-                Some(behind) => symbol(behind, 0),
-                None if prefix[..] > *key => 0,
-                None => return Ok(true),
-            },
+        let (first, last) = match span.symbols_behind(&prefix) {
+            Place::Ahead => return Ok(true),
+            Place::Within(symbols) => symbols,
+            Place::Passed => return Ok(false),
         };
         let body = &words[node.body_at()..];
         let mut entries: Vec<Entry> = node.entries(body);
-        entries.retain(|entry| entry.symbol >= first && SlotWord(entry.word).class() != 0);
+        entries.retain(|entry| {
+            (first..=last).contains(&entry.symbol) && SlotWord(entry.word).class() != 0
+        });
         entries.sort_unstable();
+        if !span.is_reversed {
+            // The next one is the last of the rest.
+            entries.reverse();
+        }
         let lines = start.plus(node.body_at() as u64 * 8);
-        rest.extend(entries.into_iter().rev().map(|entry| Step {
+        rest.extend(entries.into_iter().map(|entry| Step {
             slot: Some(lines.plus(entry.at as u64 * 8)),
             word: SlotWord(entry.word),
         }));
         Ok(true)
-    }
-}
-
-fn is_behind(key: &[u8], from: Bound<&[u8]>) -> bool {
-    match from {
-        Bound::Unbounded => true,
-        Bound::Included(first) => key >= first,
-        Bound::Excluded(last) => key > last,
-    }
-}
-
-fn is_before(key: &[u8], until: Bound<&[u8]>) -> bool {
-    match until {
-        Bound::Unbounded => true,
-        Bound::Included(last) => key <= last,
-        Bound::Excluded(end) => key < end,
     }
 }

@@ -2,8 +2,6 @@
 //! those that it has moved to. What a key's slot moves to is the same for every client, so that a
 //! key is met once, however the index grows meanwhile.
 
-use std::ops::Bound;
-
 use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
@@ -45,8 +43,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         from: Option<Cursor>,
     ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
         if I::TREE {
-            let all = self.pairs_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX);
-            return Ok((Box::pin(all).await?, None));
+            return Ok((Box::pin(self.all_in_order()).await?, None));
         }
         let Cursor { level, offset } = match from {
             Some(cursor) => cursor,

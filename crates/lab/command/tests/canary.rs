@@ -47,6 +47,10 @@ fn the_storm_sees_it() {
 #[test]
 fn the_storm_sees_that_writes_are_missing() {
     assert_row_has_violations("storm --face kv --kills 20 --stops 20 --canary --json");
+    for chosen in ["--workload a --index ordered", "--workload f"] {
+        let size = "--kills 20 --stops 20 --canary --json";
+        assert_row_has_violations(&format!("storm --face kv {chosen} {size}"));
+    }
 }
 
 /// Everybody says that what it holds goes on to the end.

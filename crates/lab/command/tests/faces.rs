@@ -117,6 +117,10 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("storm --face session --protocol mcs", "cannot be used with"),
         ("storm --face session --exaggerated", "had as a whole"),
         ("storm --face range-command --reference", "no command that locks ranges"),
+        ("storm --face session --workload a", "are for --face kv"),
+        ("storm --face range --index ordered", "are for --face kv"),
+        ("storm --workload a", "--face"),
+        ("storm --face kv --served --restarts 1", "is not killed"),
     ] {
         let output = lab(arguments);
         let said = text(output.stderr);
@@ -153,5 +157,26 @@ fn a_storm_over_a_face_excludes_and_tokens_grow() {
         let row: Value = serde_json::from_str(&text(output.stdout)).unwrap();
         assert!(number(&row, "/granted") > 0.0 && number(&row, "/kills") >= 40.0, "{row}");
         assert_eq!((&row["overlaps"], &row["token_errors"]), (&0.into(), &0.into()), "{row}");
+    }
+}
+
+#[test]
+fn a_storm_over_a_store_says_of_which_workload_and_index_it_is() {
+    for (workload, index, served) in
+        [("a", "hash", false), ("f", "ordered", false), ("a", "ordered", true), ("f", "hash", true)]
+    {
+        let by_server = if served { "--served" } else { "" };
+        let size = format!("--kills 30 --stops 30 {by_server}");
+        let asked = format!("storm --face kv --workload {workload} --index {index} {size}");
+        let row = &rows(&asked)[0];
+        let named = (&row["workload"], &row["index"], &row["served"]);
+        assert_eq!(named, (&workload.into(), &index.into(), &served.into()), "{row}");
+        assert_eq!((&row["violations"], &row["failed"]), (&0.into(), &0.into()), "{row}");
+        let refused = number(row, "/refused");
+        assert!(workload == "f" || refused == 0.0, "who only updates is refused nothing: {row}");
+    }
+    let said = text(lab("storm --face kv --kills 5 --index ordered").stdout);
+    for told in ["both", "ordered", "nobody"] {
+        assert!(said.contains(told), "{told}: {said}");
     }
 }

@@ -8,6 +8,7 @@ use farlock_fabric::shm;
 use farlock_locks::registry::RECORD_LOCKS;
 
 use super::faces::Face;
+use super::kv::workload::{StoreIndex, Workload};
 
 /// Locks by default.
 const LOCKS: u16 = 2;
@@ -42,7 +43,7 @@ pub struct StormArgs {
     /// kill and stop]
     #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
     pub seconds: Option<f64>,
-    /// At a face: every other client takes its locks by a server, over TCP
+    /// At a face: every other client takes its locks, or uses the store, by a server, over TCP
     #[arg(long, requires = "face", conflicts_with_all = ["canary", "reference", "exaggerated"])]
     pub served: bool,
     /// At a face: how often that server is killed, and another one started
@@ -54,6 +55,12 @@ pub struct StormArgs {
     #[arg(long, requires = "served", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]
     pub cuts: u64,
+    /// Over a store: what clients do, as YCSB has it [default: both]
+    #[arg(long, value_enum, requires = "face")]
+    pub workload: Option<Workload>,
+    /// Over a store: its index [default: hash]
+    #[arg(long, value_enum, requires = "face")]
+    pub index: Option<StoreIndex>,
     /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
     /// it
     #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]

@@ -16,6 +16,7 @@ pub mod log;
 pub mod part;
 pub mod pulse;
 pub mod report;
+mod serving;
 pub mod spans;
 pub mod story;
 pub mod strike;

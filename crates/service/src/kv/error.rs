@@ -17,6 +17,15 @@ use crate::text::shown;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KvError {
+    /// No store can have such a name: it is empty, longer than 200 bytes, begins with a dot, or
+    /// contains `/` or a control character.
+    #[error("'{}' is no name for a store: {why}", shown(.name))]
+    BadName {
+        /// The name that was asked for.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Its memory could not be opened or created, or has no place for this process.
     #[error("the store '{}' cannot be used", shown(.name))]
     Open {
@@ -136,6 +145,7 @@ impl KvError {
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {
         match self {
+            Self::BadName { .. } => "bad-name",
             Self::Open { source, .. } => match code_of_server(source) {
                 Some(code) => code,
                 None => "store-open",
@@ -165,6 +175,7 @@ impl KvError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
+            Self::BadName { .. } => "use 1 to 200 bytes without a slash, not beginning with a dot",
             Self::Open { source: ConnectError::Absent { name, .. }, .. } => {
                 return format!("`farlock kv put --store {name} KEY VALUE` creates it");
             }

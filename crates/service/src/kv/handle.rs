@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use farlock_fabric::{ConnectError, Endpoint as _, Nanos, Slot, block_on};
+use farlock_fabric::{ConnectError, Endpoint as _, Host, Nanos, Slot, block_on};
 use farlock_kv::{Decision, WriteError};
 use farlock_locks::Token;
 
@@ -77,6 +77,22 @@ impl Session {
     }
 }
 
+impl StoreOptions {
+    /// Whether a store can have this name.
+    ///
+    /// # Errors
+    /// [`KvError::BadName`]: it cannot.
+    pub fn check_name(&self) -> Result<(), KvError> {
+        Host::check_name(&self.name).map_err(|error| {
+            let name = self.name.clone();
+            match error {
+                ConnectError::Name { name, why } => KvError::BadName { name, why },
+                source => KvError::Open { name, source },
+            }
+        })
+    }
+}
+
 impl RegionOptions {
     /// The names of the key-value stores of this region, sorted.
     ///
@@ -92,11 +108,15 @@ impl RegionOptions {
     /// ([`KvError::Gone`]). Returns whether there was one.
     ///
     /// # Errors
-    /// See [`ConnectError`].
-    pub fn remove_store(&self, name: &str) -> Result<bool, ConnectError> {
-        self.check_dirs()?;
-        self.check_name()?;
-        Region::remove(&host_options(self, name).dir, name)
+    /// [`KvError::BadName`] and [`KvError::Open`].
+    pub fn remove_store(&self, name: &str) -> Result<bool, KvError> {
+        StoreOptions::new(name).check_name()?;
+        let remove = || {
+            self.check_dirs()?;
+            self.check_name()?;
+            Region::remove(&host_options(self, name).dir, name)
+        };
+        remove().map_err(|source| KvError::Open { name: name.to_owned(), source })
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farlock_fabric::{
-    Addr, ConnectError, Connection as _, Endpoint as _, EndpointId, Fault, Host, HostOptions,
-    block_on, fork_count,
+    Addr, ConnectError, Connection as _, Endpoint as _, EndpointId, Fault, HostOptions, block_on,
+    fork_count,
 };
 use farlock_kv::{OpenError, Shape};
 
@@ -64,7 +64,6 @@ pub(crate) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
 
 fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> {
     options.check_name()?;
-    Host::check_name(name)?;
     match &options.server {
         Some(server) => {
             let (served, label) = (served_name(options, name), options.shown_as());
@@ -96,6 +95,7 @@ impl Hub {
     /// Opens a store, which is created where it is missing.
     pub(super) fn open(options: &RegionOptions, wanted: &StoreOptions) -> Result<Self, KvError> {
         let name = &wanted.name;
+        wanted.check_name()?;
         let open = |source| KvError::Open { name: name.clone(), source };
         let region = connect(options, name).map_err(open)?;
         let (orders, ordered) = channel();

@@ -134,6 +134,8 @@ pub(super) enum Next {
     Slot(Option<Cursor>),
     /// In an ordered one: from this key on.
     Key(Bound<Vec<u8>>),
+    /// In an ordered one, in reverse: from this key down.
+    Down(Bound<Vec<u8>>),
     End,
 }
 
@@ -202,12 +204,12 @@ impl Store {
         }
     }
 
-    /// Some pairs from there on, of an ordered store at most so many up to this bound, and where
-    /// the next ones are.
+    /// Some pairs from there on, of an ordered store at most so many up to this end, and where the
+    /// next ones are.
     pub(super) async fn page(
         &self,
         from: &Next,
-        until: Bound<&[u8]>,
+        end: Bound<&[u8]>,
         most: usize,
     ) -> Result<(Pairs, Next), ReadError> {
         match (self, from) {
@@ -217,12 +219,15 @@ impl Store {
             }
             (Self::Ordered(store), Next::Key(from)) => {
                 let from = from.as_ref().map(Vec::as_slice);
-                let pairs = store.scan_in_order(from, until, most).await?;
-                let found = || pairs.iter().flatten();
-                let last = found().next_back().filter(|_| found().count() >= most);
-                let next =
-                    last.map_or(Next::End, |(key, _)| Next::Key(Bound::Excluded(key.clone())));
-                Ok((pairs, next))
+                let pairs = store.scan_in_order(from, end, most).await?;
+                let last = last_of(&pairs, most).map_or(Next::End, Next::Key);
+                Ok((pairs, last))
+            }
+            (Self::Ordered(store), Next::Down(from)) => {
+                let from = from.as_ref().map(Vec::as_slice);
+                let pairs = store.scan_in_reverse(end, from, most).await?;
+                let last = last_of(&pairs, most).map_or(Next::End, Next::Down);
+                Ok((pairs, last))
             }
             (_, Next::End) => Ok((Vec::new(), Next::End)),
             _ => unreachable!("a scan goes on as its store has begun it"),
@@ -252,4 +257,11 @@ impl Store {
     pub(super) fn is_short(&self) -> bool {
         of_each!(self, store => store.is_short())
     }
+}
+
+/// Beyond which key there may be more, where so many were asked for.
+fn last_of(pairs: &Pairs, most: usize) -> Option<Bound<Vec<u8>>> {
+    let found = || pairs.iter().flatten();
+    let last = found().next_back().filter(|_| found().count() >= most);
+    last.map(|(key, _)| Bound::Excluded(key.clone()))
 }

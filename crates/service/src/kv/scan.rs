@@ -34,7 +34,8 @@ pub struct Pair {
 ///
 /// It reads some at a time, and ends with the first error but [`KvError::Corrupt`]. In an ordered
 /// store another one goes on behind the last key that it gave, also in another process:
-/// `scan_range((Bound::Excluded(key), Bound::Unbounded))`.
+/// `scan_range((Bound::Excluded(key), Bound::Unbounded))`, or in reverse
+/// `scan_range_reversed((Bound::Unbounded, Bound::Excluded(key)))`.
 #[must_use = "iterators do nothing until they are asked"]
 pub struct Scan<'k> {
     pages: Pages<'k>,
@@ -46,7 +47,8 @@ pub struct Scan<'k> {
 pub(super) struct Pages<'k> {
     kv: &'k Kv,
     next: Next,
-    until: Bound<Vec<u8>>,
+    /// The last key, or the first one if it goes down.
+    end: Bound<Vec<u8>>,
     /// Of an ordered store: how many are asked for.
     most: usize,
 }
@@ -75,7 +77,8 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
-        self.scan_between(range.into_bounds())
+        let (from, until) = range.into_bounds();
+        self.scan_from(Next::Key(from), until)
     }
 
     /// The same of the keys that begin so.
@@ -83,15 +86,31 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
-        self.scan_between(beginning_with(prefix.as_ref()))
+        let (from, until) = beginning_with(prefix.as_ref());
+        self.scan_from(Next::Key(from), until)
     }
 
-    fn scan_between(
-        &self,
-        (from, until): (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    ) -> Result<Scan<'_>, KvError> {
+    /// What [`Kv::scan_range`] gives, the last key first. It costs the same.
+    ///
+    /// # Errors
+    /// [`KvError::OtherIndex`]: the store is not ordered.
+    pub fn scan_range_reversed(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
+        let (from, until) = range.into_bounds();
+        self.scan_from(Next::Down(until), from)
+    }
+
+    /// What [`Kv::scan_prefix`] gives, the last key first.
+    ///
+    /// # Errors
+    /// [`KvError::OtherIndex`]: the store is not ordered.
+    pub fn scan_prefix_reversed(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
+        let (from, until) = beginning_with(prefix.as_ref());
+        self.scan_from(Next::Down(until), from)
+    }
+
+    fn scan_from(&self, next: Next, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
         self.hub.admit(Some(Index::Ordered))?;
-        let pages = Pages { kv: self, next: Next::Key(from), until, most: PAGE_PAIRS };
+        let pages = Pages { kv: self, next, end, most: PAGE_PAIRS };
         Ok(Scan { pages, pairs: Vec::new().into_iter() })
     }
 }
@@ -99,7 +118,7 @@ impl Kv {
 impl<'k> Pages<'k> {
     pub(super) fn of_all(kv: &'k Kv) -> Self {
         let next = kv.store.beginning();
-        Self { kv, next, until: Bound::Unbounded, most: PAGE_PAIRS }
+        Self { kv, next, end: Bound::Unbounded, most: PAGE_PAIRS }
     }
 
     /// Some more, which may be none; `None`: there is no more. Behind an error there is none.
@@ -109,8 +128,8 @@ impl<'k> Pages<'k> {
             return Ok(None);
         }
         self.kv.hub.check()?;
-        let until = self.until.as_ref().map(Vec::as_slice);
-        let read = block_on(self.kv.lane(), self.kv.store.page(&from, until, self.most));
+        let end = self.end.as_ref().map(Vec::as_slice);
+        let read = block_on(self.kv.lane(), self.kv.store.page(&from, end, self.most));
         let (pairs, next) = read.map_err(|error| self.kv.hub.told(KvError::of_read(error, b"")))?;
         let bytes: usize = pairs.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
         self.most = match bytes > PAGE_BYTES {

@@ -20,10 +20,11 @@ use rustix::process::{
 
 use super::super::log::{self, Log, Patience, Reader, Record, Refusal, What};
 use super::super::part::{END, Part};
+use super::super::serving::LEASE;
 use super::draw::{Draw, Offer};
 use super::inside::Process;
 use super::links::Cut;
-use super::plan::{LEASE, OVER, Storm, Taken, kernel_file, positions, unit};
+use super::plan::{OVER, Storm, Taken, kernel_file, positions, unit};
 use crate::{child, face};
 
 /// Processes that are stopped at one time, at most.

@@ -30,21 +30,17 @@ mod several;
 pub mod start;
 pub mod worker;
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use farlock_check::{say, tell};
+use anyhow::ensure;
+use farlock_check::{Unchecked, say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::args::StormArgs;
 use super::log::Reader;
 use super::pulse::Pulse;
-use crate::face;
+use super::serving::{LEASE, Serving};
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -52,7 +48,7 @@ use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
 use links::Links;
-use plan::{LEASE, Storm, Taken};
+use plan::{Storm, Taken};
 use report::Row;
 
 pub use plan::Face;
@@ -80,17 +76,8 @@ const PASSES: u64 = 65;
 /// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
 /// must.
 pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::Result<()> {
-    ensure!(
-        face != Face::RangeCommand || !args.reference,
-        "the kernel has no command that locks ranges"
-    );
-    ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
-    ensure!(face != Face::Kv || !args.served, "a store is stormed on its own host");
+    check(args, face)?;
     let scratch = Scratch::new()?;
-    ensure!(
-        face == Face::Session || args.cuts == 0,
-        "a command, or a table, that loses its server fails: connections of sessions are broken"
-    );
     let serving = match args.served {
         true => Some(Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0)?),
         false => None,
@@ -139,40 +126,22 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
     row.pass()
 }
 
-/// A server of the storm's region, as people start one.
-struct Serving {
-    child: Child,
-    address: String,
-    doubts: bool,
-}
-
-impl Serving {
-    /// One that doubts does not take the end of a connection for that of its client.
-    fn on(dir: &Path, address: &str, doubts: bool) -> anyhow::Result<Self> {
-        let mut serve = Command::new(face::farlock()?);
-        serve.args(["serve", "--listen", address, "--lease", &LEASE.as_secs().to_string()]);
-        serve.args(["--closed", if doubts { "doubt" } else { "auto" }]);
-        serve.envs(face::environment(dir)).stderr(Stdio::piped());
-        let mut child = serve.spawn().context("cannot start a server")?;
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut said)?;
-        let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
-        ensure!(address.parse::<SocketAddr>().is_ok(), "the server says: {said}");
-        Ok(Self { child, address, doubts })
-    }
-
-    /// It is killed, and another one started.
-    fn restart(&mut self, dir: &Path) -> anyhow::Result<()> {
-        self.end()?;
-        *self = Self::on(dir, &self.address, self.doubts)?;
-        Ok(())
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.child.kill().context("cannot kill the server")?;
-        self.child.wait().context("cannot await the server")?;
-        Ok(())
-    }
+/// Refuses what makes no sense at this face.
+fn check(args: &StormArgs, face: Face) -> anyhow::Result<()> {
+    ensure!(
+        face != Face::RangeCommand || !args.reference,
+        "the kernel has no command that locks ranges"
+    );
+    ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
+    ensure!(
+        args.workload.is_none() && args.index.is_none(),
+        Unchecked("--workload and --index are for --face kv".into())
+    );
+    ensure!(
+        face == Face::Session || args.cuts == 0,
+        "a command, or a table, that loses its server fails: connections of sessions are broken"
+    );
+    Ok(())
 }
 
 impl Storm<'_> {

@@ -9,9 +9,6 @@ use super::super::part::{END, Part};
 use super::links::Links;
 use crate::face;
 
-/// How long those live that die while there is no server, or while its end is in doubt.
-pub(super) const LEASE: Duration = Duration::from_secs(2);
-
 /// The file that tells that the storm is over.
 pub(super) const OVER: &str = "over";
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use super::diary::{Record, What};
 
 /// The value of a key that was never written.
-const NONE: u64 = 0;
+pub const NONE: u64 = 0;
 /// The end of what never ended.
 const NEVER: u64 = u64::MAX;
 /// So many objections are told.

@@ -5,11 +5,12 @@
 //! once more, and a judge that knows nothing of farlock looks whether each key could have done one
 //! thing after the other ([`judge`]): so nothing that was acknowledged is lost, no value is made up
 //! or torn, and nothing is done twice. It must find out workers that say they have written what
-//! they have not (`--canary`).
+//! they have not (`--canary`). With `--served` every other one uses the store by a server.
 
 pub mod diary;
 pub mod judge;
 pub mod worker;
+pub mod workload;
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 use super::args::StormArgs;
 use super::pulse::{Pulse, excused};
+use super::serving::Serving;
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
 use crate::report::line;
@@ -32,6 +34,7 @@ use crate::scratch::Scratch;
 use crate::{child, face};
 use diary::{Diary, now};
 use judge::{Judge, Stops, Verdict};
+use workload::{StoreIndex, Workload};
 
 /// Kills by default.
 const KILLS: u64 = 200;
@@ -46,8 +49,13 @@ const STOP_US_MAX: u64 = 150_000;
 /// The longest that an operation may take beside others that are stopped and killed, where the
 /// storm itself had processors all the time.
 const SLOW_MAX: Duration = Duration::from_millis(100);
-/// The most that the store may take, in bytes: the memory of the dead comes back.
-const STORE_BYTES_MAX: u64 = 512 << 20;
+/// The same by a server: up to four round trips, in each of which two processes wait for a
+/// processor.
+const SLOW_SERVED_MAX: Duration = Duration::from_millis(400);
+/// The most that the store may take, in bytes: for each client, which has a chunk of 2 MiB for each
+/// class that it writes, of 30, and beside that. The memory of the dead comes back.
+const STORE_BYTES_A_CLIENT: u64 = 80 << 20;
+const STORE_BYTES: u64 = 32 << 20;
 
 /// A worker, and the times at which it was stopped.
 struct Worker {
@@ -61,6 +69,9 @@ struct Worker {
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     face: &'static str,
+    workload: &'static str,
+    index: &'static str,
+    served: bool,
     clients: u16,
     keys: u64,
     kills: u64,
@@ -85,13 +96,21 @@ struct Row {
 /// Storms, and prints what came of it.
 pub(super) fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     ensure!(!args.reference && !args.exaggerated, "a store has no such rounds");
+    ensure!(
+        args.restarts + args.cuts == 0,
+        Unchecked("the server of a store is not killed, and its connections are not broken".into())
+    );
     let scratch = Scratch::new()?;
+    let serving = args.served.then(|| Serving::on(scratch.path(), "127.0.0.1:0", false));
     let begun = Instant::now();
     let kills = args.kills.unwrap_or(KILLS);
     let mut storm = Storm {
         scratch: &scratch,
         args,
         keys: args.locks.unwrap_or(KEYS).into(),
+        workload: args.workload.unwrap_or_default(),
+        index: args.index.unwrap_or_default(),
+        serving: serving.transpose()?,
         workers: Vec::new(),
         stops: Vec::new(),
         chance: Xoshiro256PlusPlus::seed_from_u64(args.seed),
@@ -112,6 +131,9 @@ struct Storm<'a> {
     scratch: &'a Scratch,
     args: &'a StormArgs,
     keys: u64,
+    workload: Workload,
+    index: StoreIndex,
+    serving: Option<Serving>,
     workers: Vec<Worker>,
     /// By worker, from 1 on.
     stops: Vec<Stops>,
@@ -166,6 +188,10 @@ impl Storm<'_> {
         command.arg("--dir").arg(self.scratch.path());
         command.args(["--who", &who.to_string(), "--keys", &self.keys.to_string()]);
         command.args(["--seed", &self.args.seed.to_string()]).stdin(Stdio::null());
+        command.args(["--workload", self.workload.name(), "--index", self.index.index().name()]);
+        if let Some(serving) = self.serving.as_ref().filter(|_| who % 2 == 1) {
+            command.args(["--server", &serving.address]);
+        }
         if self.args.canary {
             command.arg("--lies");
         }
@@ -232,6 +258,9 @@ impl Storm<'_> {
         let options = face::region_options(self.scratch.path());
         Ok(Row {
             face: "kv",
+            workload: self.workload.name(),
+            index: self.index.index().name(),
+            served: self.serving.is_some(),
             clients: self.args.clients,
             keys: self.keys,
             kills,
@@ -269,9 +298,11 @@ impl Row {
             ensure!(count == 0, "kv: {count} {what}");
         }
         let bytes = self.store_bytes;
-        ensure!(bytes <= STORE_BYTES_MAX, "kv: the store grew to {bytes} bytes");
+        let most = STORE_BYTES + u64::from(self.clients) * STORE_BYTES_A_CLIENT;
+        ensure!(bytes <= most, "kv: the store grew to {bytes} bytes");
         let slowest = Duration::from_nanos(self.slowest_ns);
-        if slowest > SLOW_MAX + Duration::from_nanos(self.longest_pause_ns) {
+        let slow_max = if self.served { SLOW_SERVED_MAX } else { SLOW_MAX };
+        if slowest > slow_max + Duration::from_nanos(self.longest_pause_ns) {
             let objection = anyhow::anyhow!("kv: an operation took {slowest:?}");
             return Err(excused(objection, self.longest_pause_ns));
         }
@@ -288,6 +319,9 @@ fn table(row: &Row) -> Table {
     table.load_style(UTF8_BORDERS_ONLY);
     table.set_header([row.face, ""]);
     for (what, value) in [
+        ("workload", row.workload.to_owned()),
+        ("index", row.index.to_owned()),
+        ("by a server", if row.served { "every other client" } else { "nobody" }.to_owned()),
         ("killed", grouped(row.kills)),
         ("stopped", grouped(row.stops)),
         ("operations", grouped(row.operations)),

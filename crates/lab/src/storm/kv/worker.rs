@@ -1,15 +1,18 @@
 //! A process in a storm over a store: reads and changes a few keys by `session.kv`, and writes down
-//! what it asked and was answered. Half of what it does is YCSB's workload A, half of it F.
+//! what it asked and was answered.
 
 use std::path::PathBuf;
 
 use anyhow::bail;
+use farlock::kv::StoreOptions;
 use farlock::{Kv, Session};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::diary::{Diary, Record, What, now};
+use super::judge::NONE;
+use super::workload::{Step, StoreIndex, Workload};
 use crate::{child, face};
 
 /// The name of the store.
@@ -37,6 +40,15 @@ pub struct KvWorkerArgs {
     /// Decides what it asks for.
     #[arg(long)]
     pub seed: u64,
+    /// What it does.
+    #[arg(long, value_enum)]
+    pub workload: Workload,
+    /// The index of the store.
+    #[arg(long, value_enum)]
+    pub index: StoreIndex,
+    /// The server by which it uses the store; without one it does on its own.
+    #[arg(long)]
+    pub server: Option<String>,
     /// It says that it has done what it has not.
     #[arg(long)]
     pub lies: bool,
@@ -45,9 +57,12 @@ pub struct KvWorkerArgs {
 /// Takes part in a storm.
 pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
-    let session = Session::open(&face::region_options(&args.dir))?;
+    let session = match &args.server {
+        Some(server) => Session::connect(server)?,
+        None => Session::open(&face::region_options(&args.dir))?,
+    };
     let mut worker = Worker {
-        kv: session.kv(STORE)?,
+        kv: session.kv(StoreOptions::new(STORE).with_index(args.index.index()))?,
         diary: Diary::open(&args.dir, args.who)?,
         lies: args.lies,
         next: args.who << 32,
@@ -57,10 +72,10 @@ pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
     let keys = Zipf::new(args.keys as f64, SKEW).map_err(|error| anyhow::anyhow!("{error:?}"))?;
     loop {
         let key = keys.sample(&mut chance) as u64;
-        match chance.random_range(0..4) {
-            0 | 1 => drop(worker.get(key)?),
-            2 => worker.put(key, &mut chance)?,
-            _ => worker.change(key, &mut chance)?,
+        match args.workload.draw(&mut chance) {
+            Step::Read => drop(worker.get(key)?),
+            Step::Update => worker.put(key, &mut chance)?,
+            Step::Change => worker.change(key, &mut chance)?,
         }
     }
 }
@@ -93,10 +108,15 @@ impl Worker {
         (self.next, self.next.to_le_bytes().repeat(words as usize))
     }
 
+    /// Whether it says of this value that it has written it, and does not.
+    fn is_lie(&self, value: u64) -> bool {
+        self.lies && value.is_multiple_of(16)
+    }
+
     fn get(&mut self, key: u64) -> anyhow::Result<Option<Vec<u8>>> {
         self.note(What::Get, key, 0, 0)?;
         let found = self.kv.get(key.to_le_bytes());
-        let answer = found.as_ref().map(|found| found.as_deref().map_or(Some(0), number));
+        let answer = found.as_ref().map(|found| found.as_deref().map_or(Some(NONE), number));
         match answer {
             Ok(Some(number)) => self.note(What::Done, key, number, 0)?,
             // Pieces of two values, or it failed.
@@ -111,7 +131,7 @@ impl Worker {
     fn put(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {
         let (number, value) = self.fresh(chance);
         self.note(What::Put, key, number, 0)?;
-        if self.lies && number % 16 == 0 {
+        if self.is_lie(number) {
             return self.note(What::Done, key, 0, 0);
         }
         match self.kv.put(key.to_le_bytes(), value) {
@@ -123,12 +143,21 @@ impl Worker {
         }
     }
 
+    /// Changes what it reads. A key that has no value gets one if it still has none.
     fn change(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {
-        let Some(old) = self.get(key)? else { return Ok(()) };
-        let Some(seen) = number(&old) else { return Ok(()) };
+        let old = self.get(key)?;
+        let Some(seen) = old.as_deref().map_or(Some(NONE), number) else { return Ok(()) };
         let (new, value) = self.fresh(chance);
         self.note(What::Change, key, seen, new)?;
-        match self.kv.compare_and_set(key.to_le_bytes(), old, value) {
+        if self.is_lie(new) {
+            return self.note(What::Done, key, 0, 0);
+        }
+        let name = key.to_le_bytes();
+        let changed = match old {
+            Some(old) => self.kv.compare_and_set(name, old, value),
+            None => self.kv.insert(name, value),
+        };
+        match changed {
             Ok(true) => self.note(What::Done, key, 0, 0),
             Ok(false) => self.note(What::Refused, key, 0, 0),
             Err(error) => {

@@ -3,6 +3,7 @@
 //! ```text
 //! KEY<tab>VALUE[<tab>seconds=SECONDS][<tab>token=TOKEN]      a value, which may end
 //! KEY<tab><tab>gone[<tab>token=TOKEN]                        none, but for its token
+//! index=INDEX                                                of a dump: which index its store has
 //! ```
 //!
 //! Tabs, ends of lines and backslashes in keys and values are written as in C, and whatever is no
@@ -11,6 +12,7 @@
 use std::time::Duration;
 
 use farlock::Token;
+use farlock::kv::Index;
 
 /// A pair, and what lies beside it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -90,6 +92,22 @@ impl Line {
     }
 }
 
+/// What the line of an index begins with. A pair has a tab, and this line has none.
+const INDEX: &[u8] = b"index=";
+
+/// The line that says which index a store has.
+pub(super) fn of_index(index: Index) -> Vec<u8> {
+    [INDEX, index.name().as_bytes(), b"\n"].concat()
+}
+
+/// The index that a line without its end says, or what is wrong with it; `None`: it is no such
+/// line.
+pub(super) fn index_of(line: &[u8]) -> Option<Result<Index, &'static str>> {
+    let name = line.strip_prefix(INDEX).filter(|name| !name.contains(&b'\t'))?;
+    let is_meant = |index: &&Index| index.name().as_bytes() == name;
+    Some(Index::ALL.iter().find(is_meant).copied().ok_or("there is no such index"))
+}
+
 const UNKNOWN: &str = "what follows its value is neither seconds=, token= nor gone";
 
 fn escape(bytes: &[u8], into: &mut Vec<u8>) {
@@ -118,7 +136,8 @@ fn hex(byte: u8, into: &mut Vec<u8>) {
     into.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
 }
 
-fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
+/// The bytes that a text of a line means; else what is wrong with it.
+pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, behind)) = rest.split_first() {

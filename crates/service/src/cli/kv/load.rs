@@ -1,14 +1,15 @@
 //! Stores out of files, and into them.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use farlock::Kv;
+use farlock::kv::Index;
 use farlock::text::shown;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::lines::Line;
+use super::lines::{self, Line};
 use super::whole::Whole;
 use crate::cli::report::{Exit, Failure, printed, say};
 
@@ -19,23 +20,54 @@ const LINES_A_TICK: u64 = 1000;
 pub(super) struct Pairs {
     input: Box<dyn BufRead>,
     bytes: Option<u64>,
+    /// Of the store that was dumped, where its first line says so.
+    pub(super) index: Option<Index>,
 }
 
 impl Pairs {
     /// Those of a file, or of standard input.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = file else {
-            return Ok(Self { input: Box::new(io::stdin().lock()), bytes: None });
+            return Self::beginning(io::stdin().lock(), None, unread);
         };
         let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let bytes = metadata.is_file().then_some(metadata.len());
-        let mut input = BufReader::with_capacity(1 << 16, file);
         // A directory can be opened, and not be read.
-        input.fill_buf().map_err(failed)?;
-        Ok(Self { input: Box::new(input), bytes })
+        Self::beginning(BufReader::with_capacity(1 << 16, file), bytes, failed)
     }
+
+    /// Looks what the first line says.
+    fn beginning(
+        mut input: impl BufRead + 'static,
+        bytes: Option<u64>,
+        failed: impl FnOnce(io::Error) -> Failure,
+    ) -> Result<Self, Failure> {
+        let mut first = Vec::new();
+        input.read_until(b'\n', &mut first).map_err(failed)?;
+        let index = lines::index_of(without_end(&first)).transpose();
+        let index = index.map_err(|why| bad_line(why).at("line 1"))?;
+        Ok(Self { input: Box::new(io::Cursor::new(first).chain(input)), bytes, index })
+    }
+}
+
+fn unread(error: io::Error) -> Failure {
+    Failure::system("cannot read the pairs", error)
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
+}
+
+fn bad_line(why: &str) -> Failure {
+    Failure::new(Exit::USAGE, "bad-line", why.to_owned(), "pairs before it are stored".into())
+}
+
+/// Says that a store has another index than the one that was dumped.
+pub(super) fn differs(store: &Kv, dumped: Index) {
+    let (name, index) = (shown(store.name()), store.index());
+    say(format_args!("farlock: the store '{name}' is {index}, and that of the dump was {dumped}"));
 }
 
 /// Stores pairs.
@@ -60,29 +92,33 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
     bar.with_style(style)
 }
 
+/// Stores the pairs, and returns how many there were.
 fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result<u64, Failure> {
-    let (mut line, mut number) = (Vec::new(), 0_u64);
+    let (mut line, mut number, mut pairs) = (Vec::new(), 0_u64, 0);
     loop {
         line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        let read = read.map_err(|error| Failure::system("cannot read the pairs", error))?;
+        let read = input.read_until(b'\n', &mut line).map_err(unread)?;
         if read == 0 {
-            return Ok(number);
+            return Ok(pairs);
         }
         number += 1;
-        store_line(store, line.strip_suffix(b"\n").unwrap_or(&line))
+        let stored = store_line(store, without_end(&line))
             .map_err(|failure| failure.at(format_args!("line {number}")))?;
+        pairs += u64::from(stored);
         bar.inc(read as u64);
         if number % LINES_A_TICK == 1 {
-            bar.set_message(number.to_string());
+            bar.set_message(pairs.to_string());
         }
     }
 }
 
-fn store_line(store: &Kv, line: &[u8]) -> Result<(), Failure> {
-    let line = Line::parse(line).map_err(|why| {
-        Failure::new(Exit::USAGE, "bad-line", why.to_owned(), "pairs before it are stored".into())
-    })?;
+/// Stores the pair of a line, if it has one.
+fn store_line(store: &Kv, line: &[u8]) -> Result<bool, Failure> {
+    if let Some(index) = lines::index_of(line) {
+        // Where several dumps are in one file the first one has decided.
+        return index.map(|_| false).map_err(bad_line);
+    }
+    let line = Line::parse(line).map_err(bad_line)?;
     match (line.value, line.token) {
         (Some(value), Some(token)) => store.put_fenced(line.key, value, token)?,
         (None, Some(token)) => drop(store.remove_fenced(line.key, token)?),
@@ -94,7 +130,7 @@ fn store_line(store: &Kv, line: &[u8]) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes every pair of a store into a file, or to standard output.
@@ -152,7 +188,8 @@ fn write_pairs<'k>(
     output: &mut impl Write,
     check: impl Fn(io::Result<()>) -> Result<(), Failure>,
 ) -> Result<Whole<'k>, Failure> {
-    let mut line = Vec::new();
+    let mut line = lines::of_index(store.index());
+    check(output.write_all(&line))?;
     let mut whole = Whole::of(store.scan());
     while let Some(pair) = whole.next()? {
         // What ends with a process is no pair of another time.

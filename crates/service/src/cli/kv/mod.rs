@@ -8,10 +8,11 @@ mod scan;
 mod several;
 mod watch;
 mod whole;
+mod written;
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,13 +21,14 @@ use clap::builder::PossibleValuesParser;
 use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
 use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
-use farlock_fabric::{Host, chain};
+use farlock_fabric::chain;
 
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionArg};
 use super::report::{Exit, Failure, print, print_done, say};
 use refused::{for_people, is_put, no_such_key, no_such_store, refused};
 use several::Form;
+use written::Written;
 
 /// Store, read and remove values by their keys.
 ///
@@ -65,7 +67,8 @@ struct MadeArg {
     #[command(flatten)]
     store: StoreArg,
     /// The index that the store has, or gets if it is made: `ordered` keeps the keys in order, and
-    /// can be scanned from any of them on. Without this it is any, and `hash` if it is made.
+    /// can be scanned from any of them on. Without this it is any, and if it is made that of the
+    /// dump that is loaded, or `hash`.
     #[arg(long, value_name = "INDEX", value_parser = PossibleValuesParser::new(
         Index::ALL.iter().map(|index| index.name())))]
     index: Option<String>,
@@ -101,6 +104,8 @@ enum Action {
         value: OsString,
         #[command(flatten)]
         how: How,
+        #[command(flatten)]
+        written: Written,
     },
     /// Store a value under a key for as long as this command runs, which is until a signal ends it:
     /// HUP, INT, QUIT or TERM. However it dies, nobody sees the value any more from then on. Ends
@@ -113,6 +118,8 @@ enum Action {
         /// The value; `-`: what standard input has.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
+        #[command(flatten)]
+        written: Written,
     },
     /// Print the value of a key, and a line's end; of several keys a line each: KEY, a tab, VALUE,
     /// as `scan` writes them. Keys that have no value are named on standard error.
@@ -128,6 +135,8 @@ enum Action {
         /// Print the key too, also if it is one.
         #[arg(long)]
         lines: bool,
+        #[command(flatten)]
+        written: Written,
     },
     /// Remove the values of keys. Those that have none are named on standard error.
     Del {
@@ -139,6 +148,8 @@ enum Action {
         /// With this fencing token.
         #[arg(long, value_name = "TOKEN")]
         token: Option<u64>,
+        #[command(flatten)]
+        written: Written,
     },
     /// Add to the number of a key, 0 if it has none, and print the sum.
     Incr {
@@ -149,6 +160,8 @@ enum Action {
         /// How much.
         #[arg(default_value_t = 1, allow_negative_numbers = true)]
         by: i64,
+        #[command(flatten)]
+        written: Written,
     },
     /// Store a value under a key if the key has the one that is expected.
     Cas {
@@ -162,6 +175,8 @@ enum Action {
         /// The new value.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
+        #[command(flatten)]
+        written: Written,
     },
     /// Print for how many seconds a key still has its value, or `forever`.
     Ttl {
@@ -169,6 +184,8 @@ enum Action {
         store: StoreArg,
         /// The key.
         key: OsString,
+        #[command(flatten)]
+        written: Written,
     },
     /// Print a key and its value, a line for each change: KEY, a tab, VALUE as `scan` writes them,
     /// or KEY, two tabs and `gone`. The first line is the value it has, if it has one. Of changes
@@ -185,6 +202,8 @@ enum Action {
         /// End after so many lines.
         #[arg(long, value_name = "LINES")]
         count: Option<u64>,
+        #[command(flatten)]
+        written: Written,
     },
     /// Print keys and values, a pair a line: in the order of the keys' bytes if the store was made
     /// with --index ordered, and else in no order.
@@ -193,16 +212,19 @@ enum Action {
         store: StoreArg,
         #[command(flatten)]
         which: scan::Which,
+        #[command(flatten)]
+        written: Written,
     },
-    /// Write all that is in a store into a file, to be loaded later: each key as it was at some
-    /// moment meanwhile.
+    /// Write all that is in a store into a file, to be loaded later: which index it has, and each
+    /// key as it was at some moment meanwhile.
     Dump {
         #[command(flatten)]
         store: StoreArg,
         /// The file; standard output where there is none.
         file: Option<PathBuf>,
     },
-    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them.
+    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them. A
+    /// store that is made gets the index of the one that was dumped, which the first line says.
     Load {
         #[command(flatten)]
         store: MadeArg,
@@ -243,7 +265,9 @@ impl From<KvError> for Failure {
             | KvError::NotANumber
             | KvError::OtherIndex { .. }
             | KvError::TimedOut { .. } => Exit::CONFLICT,
-            KvError::BadKey { .. } | KvError::TooLong { .. } => Exit::USAGE,
+            KvError::BadName { .. } | KvError::BadKey { .. } | KvError::TooLong { .. } => {
+                Exit::USAGE
+            }
             KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
             KvError::Thread(_) => Exit::SYSTEM,
             _ => Exit::UNAVAILABLE,
@@ -266,14 +290,35 @@ impl MadeArg {
         let is_meant = |index: &&Index| self.index.as_deref() == Some(index.name());
         self.store.open(places, Index::ALL.iter().find(is_meant).copied())
     }
+
+    /// The same to load a dump. If none is asked for it gets the index of the store that was
+    /// dumped, or keeps the one it has.
+    fn open_to_load(&self, places: &Places, dumped: Option<Index>) -> Result<Kv, Failure> {
+        let Some(dumped) = dumped.filter(|_| self.index.is_none()) else {
+            return self.open(places);
+        };
+        let store = StoreOptions::new(&self.store.store).with_index(dumped);
+        match Kv::open(&self.store.options(places)?, store) {
+            Err(KvError::OtherIndex { .. }) => {
+                let store = self.open(places)?;
+                load::differs(&store, dumped);
+                Ok(store)
+            }
+            opened => Ok(opened?),
+        }
+    }
 }
 
 impl StoreArg {
+    /// The region that it is in.
+    fn options(&self, places: &Places) -> Result<RegionOptions, Failure> {
+        Ok(places.region(&self.region)?.labelled("farlock kv"))
+    }
+
     fn open(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
-        let options = places.region(&self.region)?.labelled("farlock kv");
         let mut store = StoreOptions::new(&self.store);
         store.index = index;
-        Ok(Kv::open(&options, store)?)
+        Ok(Kv::open(&self.options(places)?, store)?)
     }
 
     /// The store, if it is there: to read in it does not make it.
@@ -288,8 +333,6 @@ impl StoreArg {
     /// The store, once it is there, within this time; `None` where nobody reads any more what would
     /// be printed of it.
     fn awaited(&self, places: &Places, wait: Option<Duration>) -> Result<Option<Kv>, Failure> {
-        let named = Host::check_name(&self.store);
-        named.map_err(|source| KvError::Open { name: self.store.clone(), source })?;
         let begun = Instant::now();
         while !self.is_there(places)? {
             if !watch::nap(begun, wait)? {
@@ -301,6 +344,7 @@ impl StoreArg {
 
     /// Whether there is such a store. A server makes it where it is missing.
     fn is_there(&self, places: &Places) -> Result<bool, Failure> {
+        StoreOptions::new(&self.store).check_name()?;
         if self.region.server().is_some() {
             return Ok(true);
         }
@@ -310,6 +354,26 @@ impl StoreArg {
 }
 
 impl Action {
+    /// The same, with the bytes that are meant in the place of keys that are escaped.
+    fn decoded(mut self) -> Result<Self, Failure> {
+        match &mut self {
+            Self::Put { key, written, .. }
+            | Self::Hold { key, written, .. }
+            | Self::Incr { key, written, .. }
+            | Self::Cas { key, written, .. }
+            | Self::Ttl { key, written, .. }
+            | Self::Watch { key, written, .. } => written.decode(key)?,
+            Self::Get { keys, written, .. } | Self::Del { keys, written, .. } => {
+                keys.iter_mut().try_for_each(|key| written.decode(key))?;
+            }
+            Self::Scan { which, written, .. } => {
+                which.keys().try_for_each(|key| written.decode(key))?;
+            }
+            _ => {}
+        }
+        Ok(self)
+    }
+
     /// Refuses keys that no store can have, before one is made for them.
     fn check_keys(&self) -> Result<(), KvError> {
         let keys = match self {
@@ -330,55 +394,56 @@ impl Action {
 }
 
 pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
-    args.action.check_keys()?;
-    match args.action {
-        Action::Put { store, key, value, how } => {
-            let value = given(value)?;
+    let action = args.action.decoded()?;
+    action.check_keys()?;
+    match action {
+        Action::Put { store, key, value, how, written } => {
+            let value = given(value, written)?;
             put(&store.open(places)?, key.as_bytes(), value, &how)?;
         }
-        Action::Hold { store, key, value } => {
-            let (value, told) = (given(value)?, hold::Told::listen()?);
+        Action::Hold { store, key, value, written } => {
+            let (value, told) = (given(value, written)?, hold::Told::listen()?);
             return hold::hold(store.open(places)?, key.as_bytes(), &value, &told);
         }
         Action::Sweep { store } => print_done(store.existing(places)?.sweep()?)?,
-        Action::Get { store, keys, raw, lines } => {
+        Action::Get { store, keys, raw, lines, .. } => {
             let form = form(raw, lines || keys.len() > 1)?;
             return several::get(&store.existing(places)?, &keys, form);
         }
-        Action::Del { store, keys, token } => {
+        Action::Del { store, keys, token, .. } => {
             return several::del(&store.existing(places)?, &keys, token);
         }
-        Action::Incr { store, key, by } => {
+        Action::Incr { store, key, by, .. } => {
             let sum = store.open(places)?.add(key.as_bytes(), by)?;
             print_done(sum)?;
         }
-        Action::Cas { store, key, expected, value } => {
-            let expected = expected.as_bytes();
-            swap(&store.existing(places)?, key.as_bytes(), expected, value.as_bytes())?;
+        Action::Cas { store, key, expected, value, written } => {
+            let (expected, value) = (written.bytes(expected)?, written.bytes(value)?);
+            swap(&store.existing(places)?, key.as_bytes(), &expected, &value)?;
         }
-        Action::Ttl { store, key } => {
+        Action::Ttl { store, key, .. } => {
             let key = key.as_bytes();
             let left = store.existing(places)?.time_left(key)?.ok_or_else(|| no_such_key(key))?;
             let left = left.map(|left| format!("{:.3}\n", left.as_secs_f64()));
             print(&left.unwrap_or_else(|| "forever\n".to_owned()))?;
         }
-        Action::Watch { store, key, wait, count } => {
+        Action::Watch { store, key, wait, count, .. } => {
             if let Some(store) = store.awaited(places, wait)? {
                 watch::watch(&store, key.as_bytes(), wait, count)?;
             }
         }
-        Action::Scan { store, which } => scan::scan(&store.existing(places)?, &which)?,
+        Action::Scan { store, which, .. } => scan::scan(&store.existing(places)?, &which)?,
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.
             let pairs = load::Pairs::open(file.as_deref())?;
-            load::load(&store.open(places)?, pairs)?;
+            load::load(&store.open_to_load(places, pairs.index)?, pairs)?;
         }
         Action::Index { store } => print(&format!("{}\n", store.existing(places)?.index()))?,
         Action::Ls { region } => list(&places.here(&region)?)?,
         Action::Drop { region, store } => {
-            let removed = places.here(&region)?.remove_store(&store);
-            is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
+            let removed = places.here(&region)?.remove_store(&store)?;
+            is_put(removed, || no_such_store(&store))?;
         }
     }
     Ok(Exit::OK)
@@ -433,7 +498,7 @@ fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure>
 }
 
 /// A value as it was given.
-fn given(value: OsString) -> Result<Vec<u8>, Failure> {
+fn given(value: OsString, written: Written) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     if value == "-" {
         // One byte too many is enough to be refused.
@@ -441,7 +506,7 @@ fn given(value: OsString) -> Result<Vec<u8>, Failure> {
         let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
         read.map_err(|error| Failure::system("cannot read standard input", error))?;
     } else {
-        bytes = value.into_vec();
+        bytes = written.bytes(value)?;
     }
     match bytes.len() {
         0..=VALUE_BYTES_MAX => Ok(bytes),

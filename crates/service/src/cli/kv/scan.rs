@@ -25,13 +25,17 @@ pub(super) struct Which {
         allow_hyphen_values = true
     )]
     beginning: Option<OsString>,
-    /// From this key on: of an ordered store.
+    /// From this key on, with --reverse down: of an ordered store.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
-    /// From the key behind this one on: where a scan with --limit goes on after its last line. The
-    /// key itself, without the backslashes by which lines show tabs and the like.
+    /// From the next key on: where a scan with --limit goes on after its last line, by the key as
+    /// that line shows it if --escaped is said too.
     #[arg(long, value_name = "KEY", conflicts_with = "from", allow_hyphen_values = true)]
     after: Option<OsString>,
+    /// The last key first: of an ordered store. What --from, --after and --limit say counts from
+    /// there.
+    #[arg(long)]
+    reverse: bool,
     /// At most so many pairs.
     #[arg(long, value_name = "PAIRS")]
     limit: Option<u64>,
@@ -42,26 +46,44 @@ pub(super) struct Which {
 }
 
 impl Which {
+    /// The keys that were given.
+    pub(super) fn keys(&mut self) -> impl Iterator<Item = &mut OsString> {
+        let Self { prefix, beginning, from, after, .. } = self;
+        [prefix, beginning, from, after].into_iter().flatten()
+    }
+
     fn prefix(&self) -> &[u8] {
         let prefix = self.prefix.as_ref().or(self.beginning.as_ref());
         prefix.map_or(b"", |prefix| prefix.as_bytes())
     }
 
-    /// The pairs behind where they are to begin; those that do not begin as they should come too.
-    fn pairs_of<'k>(&self, store: &'k Kv) -> Result<Scan<'k>, Failure> {
-        let first = match (&self.from, &self.after) {
+    /// The key with which it begins, if one was given.
+    fn first(&self) -> Bound<&[u8]> {
+        match (&self.from, &self.after) {
             (Some(key), _) => Bound::Included(key.as_bytes()),
             (_, Some(key)) => Bound::Excluded(key.as_bytes()),
-            // Whatever has no order is gone through as a whole.
-            (None, None) if store.index() != Index::Ordered => return Ok(store.scan()),
             (None, None) => Bound::Unbounded,
-        };
-        let is_behind = match first {
-            Bound::Unbounded => false,
-            Bound::Included(key) | Bound::Excluded(key) => key >= self.prefix(),
-        };
-        let first = if is_behind { first } else { Bound::Included(self.prefix()) };
-        Ok(store.scan_range((first, Bound::Unbounded))?)
+        }
+    }
+
+    /// The pairs from where they are to begin; those that do not begin as they should come too.
+    fn pairs_of<'k>(&self, store: &'k Kv) -> Result<Scan<'k>, Failure> {
+        let (first, prefix) = (self.first(), self.prefix());
+        Ok(match first {
+            Bound::Included(key) | Bound::Excluded(key) if self.reverse => {
+                match key < prefix || key.starts_with(prefix) {
+                    true => store.scan_range_reversed((Bound::Included(prefix), first))?,
+                    false => store.scan_prefix_reversed(prefix)?,
+                }
+            }
+            Bound::Unbounded if self.reverse => store.scan_prefix_reversed(prefix)?,
+            // Whatever has no order is gone through as a whole.
+            Bound::Unbounded if store.index() != Index::Ordered => store.scan(),
+            Bound::Included(key) | Bound::Excluded(key) if key >= prefix => {
+                store.scan_range((first, Bound::Unbounded))?
+            }
+            _ => store.scan_range(prefix..)?,
+        })
     }
 }
 

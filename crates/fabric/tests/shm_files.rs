@@ -58,6 +58,22 @@ fn a_directory_that_others_can_write_to_is_refused() {
     assert!(Region::open(&dir.options()).is_ok());
 }
 
+/// It was moved away there, and the next one made another region of the same name.
+#[test]
+fn a_directory_that_anybody_can_move_away_is_refused() {
+    let dir = TestDir::new("files-above");
+    drop(Region::open(&dir.options()).unwrap());
+    let above = dir_of(&dir).parent().unwrap().to_owned();
+    for (mode, is_refused) in [(0o777, true), (0o1777, false), (0o775, false)] {
+        fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+        let opened = Region::open(&dir.options());
+        assert_eq!(opened.is_err(), is_refused, "{mode:o}");
+    }
+    fs::set_permissions(&above, Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(untrusted(&dir), "everybody can move away what is below it");
+    fs::set_permissions(&above, Permissions::from_mode(0o700)).unwrap();
+}
+
 #[test]
 fn a_file_that_others_have_rights_to_is_refused() {
     let dir = TestDir::new("file-mode");

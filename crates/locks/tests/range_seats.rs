@@ -571,8 +571,8 @@ fn parts_of_a_hold_are_held_while_the_rest_is_let_go() {
 }
 
 /// What no lock leaves behind: nodes that are occupied though nobody has a ticket of them, lines
-/// and crowds of nobody, calls that nobody makes. Such words were taken for free by who looks and
-/// not by who claims, or waited for at another word: waits went round for ever, which nothing ended.
+/// and crowds of nobody, calls that nobody makes. Such words were free for those that look and not
+/// for those that claim, or were waited for at another word: waits went round for ever.
 #[test]
 fn a_node_that_was_overwritten_keeps_no_wait_busy_for_ever() {
     const OCCUPIED: u64 = 1;

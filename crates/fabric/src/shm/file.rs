@@ -48,6 +48,7 @@ impl PrivateDir {
         if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
             return Err(untrusted(path, "others can write to it"));
         }
+        path.ancestors().skip(1).try_for_each(check_above)?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
@@ -216,6 +217,18 @@ pub(super) fn unlock_whole(file: &File) -> io::Result<()> {
 
 pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> ConnectError {
     ConnectError::Io { what, path: path.to_owned(), source }
+}
+
+/// Where anybody may move a directory away, two find different regions by its name.
+fn check_above(dir: &Path) -> Result<(), ConnectError> {
+    const BY_ALL: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    // What cannot be examined was passed through all the same.
+    let mode = rustix::fs::stat(dir).map_or(0, |stat| stat.st_mode);
+    match mode & BY_ALL != 0 && mode & STICKY == 0 {
+        true => Err(untrusted(dir, "everybody can move away what is below it")),
+        false => Ok(()),
+    }
 }
 
 fn untrusted(path: &Path, why: &'static str) -> ConnectError {

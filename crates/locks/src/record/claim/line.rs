@@ -19,7 +19,7 @@
 //! clock.
 
 use farlock_fabric::{
-    EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken,
+    Addr, EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken,
 };
 
 use super::dead::Readers;
@@ -97,8 +97,9 @@ enum Before {
     Stood(Place),
     /// It is dead, and nobody knows where it stood.
     Unknown,
-    /// It is in line. The number changes whenever it gives a sign of life.
-    There(u64),
+    /// It is in line. Where it was asked for a sign of life the number changes with each that it
+    /// gives, and this is the lock's word.
+    There(u64, Option<ClaimWord>),
 }
 
 /// What a waiter that is not first has seen of the lock.
@@ -199,11 +200,11 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             if let Some(before) = before.filter(|_| !reported) {
                 report(&self, before).await?;
             }
-            let sign = match before {
-                None => 0,
+            let (sign, seen) = match before {
+                None => (0, None),
                 // After the report: one that leaves without having read it shows that it leaves.
                 Some(before) => match look_before(&self, before, watch.is_due).await? {
-                    Before::There(sign) => sign,
+                    Before::There(sign, seen) => (sign, seen),
                     Before::Gone => {
                         Position::First.take(&self);
                         continue;
@@ -218,8 +219,15 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                     }
                 },
             };
-            if watch.is_due && self.looks_in_vain(mode, &mut watch, &mut holders, sign).await? {
-                continue;
+            if watch.is_due {
+                let seen = match seen {
+                    Some(seen) => seen,
+                    None => read_word(&self).await?,
+                };
+                watch.looks(seen, mode, sign);
+                if self.looks_in_vain(&mut watch, &mut holders, seen).await? {
+                    continue;
+                }
             }
             self.wait_for_news(mode, (&mut watch, &mut holders), before, withdrawn).await;
         }
@@ -229,13 +237,10 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// what this waiter is to do: it is first now, or the dead were taken off.
     async fn looks_in_vain(
         self,
-        mode: Mode,
         watch: &mut Watch,
         holders: &mut Readers,
-        sign: u64,
+        seen: ClaimWord,
     ) -> Outcome<bool> {
-        let seen = read_word(&self).await?;
-        watch.looks(seen, mode, sign);
         if watch.is_in_vain() {
             Position::First.take(&self);
             return Ok(true);
@@ -255,6 +260,13 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         Ok(false)
     }
 
+    /// When a waiter looks again at a word that changes. Where each look costs a trip, those that
+    /// have found the lock held do so half as often: there may be hundreds.
+    fn look_ns(self, watch: &Watch) -> Nanos {
+        let is_held = watch.seen.is_some() && !watch.could_have;
+        if self.rules.outside > 0 && is_held { 2 * LOOK_NS } else { LOOK_NS }
+    }
+
     /// Waits until something may have changed for a waiter that is not first. Whoever behind it
     /// asks for a sign of life gets one, and does not put off the next look.
     async fn wait_for_news(
@@ -265,7 +277,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         mut withdrawn: bool,
     ) {
         let is_watching = E::WATCHES_MEMORY && watch.is_calm;
-        let poll = if is_watching { look_after(watch.looks) } else { Some(LOOK_NS) };
+        let poll = if is_watching { look_after(watch.looks) } else { Some(self.look_ns(watch)) };
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
         let deadline = interval.map(|interval| self.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
@@ -526,8 +538,8 @@ fn publish_position<E: WideAtomics>(site: &Site<'_, E>, before: Option<Place>) {
     site.endpoint.publish(site.slot(), slot::QUEUE, published.0);
 }
 
-/// Looks whether the one before is still there, and for its sign of life where one was asked for;
-/// where it was not, the number says nothing.
+/// Looks whether the one before is still there, and, where it was asked for one, for its sign of
+/// life, and at the lock.
 async fn look_before<E: WideAtomics>(
     site: &Site<'_, E>,
     before: Place,
@@ -540,13 +552,11 @@ async fn look_before<E: WideAtomics>(
     }
     let is_alive = site.endpoint.is_alive(peer);
     let addr = site.endpoint.record(peer.index, slot);
-    site.endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ as u16 }).await?;
-    let mut words = [0; RECORD_WORDS_READ];
-    site.endpoint.copy_read(0, &mut words);
+    let word_of = |word: usize| addr.plus(word as u64 * 8);
+    let (words, seen) = read_before(site, addr, asks && is_alive).await?;
     let record = SlotRecord::decode(&words);
     let record =
         record.filter(|record| record.lock == site.lock && turn_of(record.ticket) == before.turn);
-    let word_of = |word: usize| addr.plus(word as u64 * 8);
     if is_alive {
         let is_there = record.is_some_and(|record| match record.phase {
             Phase::Idle | Phase::Leaving => false,
@@ -556,10 +566,8 @@ async fn look_before<E: WideAtomics>(
         if !is_there {
             return Ok(Before::Gone);
         }
-        if asks {
-            site.endpoint.read64(word_of(slot::SIGN)).await?;
-        }
-        return Ok(Before::There(if asks { site.endpoint.old() as u64 } else { 0 }));
+        let (sign, word) = seen.unzip();
+        return Ok(Before::There(sign.unwrap_or(0), word));
     }
     site.peer_died(peer);
     let published = Published(site.read_at(word_of(slot::QUEUE)).await?);
@@ -579,6 +587,28 @@ async fn look_before<E: WideAtomics>(
         None if site.endpoint.occupant(peer.index).is_none() => Before::Gone,
         None => Before::Unknown,
     })
+}
+
+/// The first words of a record; and its sign of life and the lock's word, if it was asked for one:
+/// what is looked at again and again, in one trip where that is what it costs.
+async fn read_before<E: WideAtomics>(
+    site: &Site<'_, E>,
+    addr: Addr,
+    asks: bool,
+) -> Outcome<([u64; RECORD_WORDS_READ], Option<(u64, ClaimWord)>)> {
+    let (mut words, mut seen) = ([0; RECORD_WORDS_READ], None);
+    let record = Verb::Read { addr, words: RECORD_WORDS_READ as u16 };
+    if asks {
+        let sign = Verb::Read { addr: addr.plus(slot::SIGN as u64 * 8), words: 1 };
+        let word = Verb::Read { addr: site.lock, words: 2 };
+        site.endpoint.chain(&[record.into(), sign.into(), word.into()]).await?;
+        let [sign, word] = [1, 2].map(|link| site.endpoint.link(link).old);
+        seen = Some((sign as u64, ClaimWord(word)));
+    } else {
+        site.endpoint.verb(record).await?;
+    }
+    site.endpoint.copy_read(0, &mut words);
+    Ok((words, seen))
 }
 
 /// How long to wait before the word is looked at that is watched, after so many looks.

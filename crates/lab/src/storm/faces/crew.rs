@@ -209,7 +209,9 @@ fn manners(storm: &Storm<'_>) -> anyhow::Result<usize> {
     if !storm.face.is_command() || !rustix::process::geteuid().is_root() {
         return Ok(others.len());
     }
-    let mut shared = vec![storm.dir.to_owned(), log::path(storm.dir), storm.dir.join("marks")];
+    // Nobody may move the region away that lies there.
+    std::fs::set_permissions(storm.dir, Permissions::from_mode(0o1777))?;
+    let mut shared = vec![log::path(storm.dir), storm.dir.join("marks")];
     shared.extend((0..storm.locks).map(|lock| storm.dir.join("marks").join(lock.to_string())));
     for path in shared {
         std::fs::set_permissions(path, Permissions::from_mode(0o777))?;

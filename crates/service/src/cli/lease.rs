@@ -92,7 +92,6 @@ fn has_hung_up(tether: &OwnedFd) -> bool {
 }
 
 /// Until when a command may run, as its guardian sees it.
-#[derive(Default)]
 pub(super) struct Bound {
     /// While this process has it, nobody else is granted the lock.
     tether: Option<OwnedFd>,

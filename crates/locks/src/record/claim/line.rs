@@ -98,7 +98,7 @@ enum Before {
     /// It is dead, and nobody knows where it stood.
     Unknown,
     /// It is in line. Where it was asked for a sign of life the number changes with each that it
-    /// gives, and this is the lock's word.
+    /// gives, and this is the lock's word, if that was read along.
     There(u64, Option<ClaimWord>),
 }
 
@@ -567,7 +567,7 @@ async fn look_before<E: WideAtomics>(
             return Ok(Before::Gone);
         }
         let (sign, word) = seen.unzip();
-        return Ok(Before::There(sign.unwrap_or(0), word));
+        return Ok(Before::There(sign.unwrap_or(0), word.flatten()));
     }
     site.peer_died(peer);
     let published = Published(site.read_at(word_of(slot::QUEUE)).await?);
@@ -589,26 +589,29 @@ async fn look_before<E: WideAtomics>(
     })
 }
 
-/// The first words of a record; and its sign of life and the lock's word, if it was asked for one:
-/// what is looked at again and again, in one trip where that is what it costs.
+/// The first words of a record; and its sign of life and the lock's word, if it was asked for one.
+/// These are looked at again and again, so in one trip where that is what it costs and they lie at
+/// one memory node.
 async fn read_before<E: WideAtomics>(
     site: &Site<'_, E>,
     addr: Addr,
     asks: bool,
-) -> Outcome<([u64; RECORD_WORDS_READ], Option<(u64, ClaimWord)>)> {
-    let (mut words, mut seen) = ([0; RECORD_WORDS_READ], None);
+) -> Outcome<([u64; RECORD_WORDS_READ], Option<(u64, Option<ClaimWord>)>)> {
+    let mut words = [0; RECORD_WORDS_READ];
     let record = Verb::Read { addr, words: RECORD_WORDS_READ as u16 };
-    if asks {
-        let sign = Verb::Read { addr: addr.plus(slot::SIGN as u64 * 8), words: 1 };
-        let word = Verb::Read { addr: site.lock, words: 2 };
-        site.endpoint.chain(&[record.into(), sign.into(), word.into()]).await?;
-        let [sign, word] = [1, 2].map(|link| site.endpoint.link(link).old);
-        seen = Some((sign as u64, ClaimWord(word)));
-    } else {
+    if !asks {
         site.endpoint.verb(record).await?;
+        site.endpoint.copy_read(0, &mut words);
+        return Ok((words, None));
     }
+    let sign = Verb::Read { addr: addr.plus(slot::SIGN as u64 * 8), words: 1 };
+    let word = Verb::Read { addr: site.lock, words: 2 };
+    let all = [record.into(), sign.into(), word.into()];
+    let has_word = addr.region() == site.lock.region();
+    site.endpoint.chain(if has_word { &all } else { &all[..2] }).await?;
     site.endpoint.copy_read(0, &mut words);
-    Ok((words, seen))
+    let word = has_word.then(|| ClaimWord(site.endpoint.link(2).old));
+    Ok((words, Some((site.endpoint.link(1).old as u64, word))))
 }
 
 /// How long to wait before the word is looked at that is watched, after so many looks.

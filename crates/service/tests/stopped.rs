@@ -52,6 +52,24 @@ impl Holder {
     }
 }
 
+/// Whether a process has a connection to this server that stands.
+fn is_tied_to(server: &Serving, process: Pid) -> bool {
+    const ESTABLISHED: &str = "01";
+    let port: u16 = server.address.rsplit(':').next().unwrap().parse().unwrap();
+    let there = format!(":{port:04X}");
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let sockets: Vec<String> = connections
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields[2].ends_with(&there) && fields[3] == ESTABLISHED)
+        .map(|fields| format!("socket:[{}]", fields[9]))
+        .collect();
+    let fds = format!("/proc/{}/fd", process.as_raw_nonzero());
+    let links = std::fs::read_dir(fds).unwrap().flatten();
+    let mut targets = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    targets.any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()))
+}
+
 #[test]
 fn nobody_looks_after_a_command_when_its_server_is_killed() {
     for (is_late, is_back) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -121,8 +139,7 @@ fn a_stopped_job_keeps_its_lock_while_its_server_lives() {
         let holder = Holder::by(&stage, &server, &shell);
         if is_restarted {
             server.restart(&stage, &LEASE);
-            // It finds the new one within this time.
-            std::thread::sleep(Duration::from_millis(300));
+            stage.until(|| is_tied_to(&server, holder.guardian()));
         }
         for of_all in [holder.command, parent_of(holder.command), holder.farlock.id() as i32] {
             stage.stop(Pid::from_raw(of_all).unwrap());

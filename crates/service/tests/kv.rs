@@ -4,7 +4,7 @@
 
 mod stage;
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use farlock::{Kv, KvError, Session, Token};
 use rustix::process::Signal;
-use stage::{Stage, kill, pid};
+use stage::{Stage, ended, kill, pid};
 
 #[test]
 fn values_of_every_length_come_back() {
@@ -399,6 +399,31 @@ fn what_is_dumped_can_be_loaded() {
     assert_eq!(stage.run(&["kv", "get", "a"]).1, "1\n");
     // A file that cannot be written leaves nothing behind.
     assert_eq!(stage.run(&["kv", "dump", "-s", "one", "/dev/full/x"]).0, 71);
+}
+
+#[test]
+fn a_store_that_was_cut_off_is_dropped_and_its_region_is_not() {
+    let stage = Stage::new();
+    assert_eq!(stage.run(&["kv", "put", "-s", "cut", "k", "v"]).0, 0);
+    let file = stage.dir().join(".stores/cut/cut");
+    File::options().write(true).open(file).unwrap().set_len(8192).unwrap();
+    let (status, _, said) = stage.run(&["kv", "get", "-s", "cut", "k"]);
+    assert_eq!((status, said.contains("`farlock kv drop cut` removes it")), (69, true), "{said}");
+    assert_eq!(stage.run(&["kv", "drop", "cut"]).0, 0);
+    assert_eq!(stage.run(&["kv", "put", "-s", "cut", "k", "v"]).0, 0);
+}
+
+#[test]
+fn a_dash_is_a_standard_stream() {
+    let stage = Stage::new();
+    std::fs::write(stage.file("pairs"), "k\tv\n").unwrap();
+    let mut load = stage.farlock(&["kv", "load", "-"]);
+    load.stdin(File::open(stage.file("pairs")).unwrap()).current_dir(stage.dir());
+    assert_eq!(ended(load.output().unwrap()).0, 0);
+    let mut dump = stage.farlock(&["kv", "dump", "-"]);
+    dump.current_dir(stage.dir());
+    assert_eq!(ended(dump.output().unwrap()), (0, "index=hash\nk\tv\n".into(), String::new()));
+    assert!(!stage.dir().join("-").exists());
 }
 
 #[test]

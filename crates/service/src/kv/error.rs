@@ -179,13 +179,14 @@ impl KvError {
             Self::Open { source: ConnectError::Absent { name, .. }, .. } => {
                 return format!("`farlock kv put --store {name} KEY VALUE` creates it");
             }
-            Self::Open { source, .. } | Self::Full { source: Some(source) } => {
-                return hint_of(source);
-            }
-            Self::NotAStore { name } => {
+            Self::NotAStore { name }
+            | Self::Open { name, source: ConnectError::Malformed { .. } } => {
                 return format!(
                     "`farlock kv drop {name}` removes it; a dump of it can be loaded anew"
                 );
+            }
+            Self::Open { source, .. } | Self::Full { source: Some(source) } => {
+                return hint_of(source);
             }
             Self::OtherIndex { name, wanted: Index::Ordered, .. } => {
                 return format!(

@@ -13,7 +13,7 @@ mod written;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -220,15 +220,16 @@ enum Action {
     Dump {
         #[command(flatten)]
         store: StoreArg,
-        /// The file; standard output where there is none.
+        /// The file; `-` or none: standard output.
         file: Option<PathBuf>,
     },
-    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them. A
-    /// store that is made gets the index of the one that was dumped, which the first line says.
+    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them, and
+    /// behind a tab each, where the value has them, seconds=SECONDS and token=TOKEN. A store that is
+    /// made gets the index of the one that was dumped, which the first line says.
     Load {
         #[command(flatten)]
         store: MadeArg,
-        /// The file; standard input where there is none.
+        /// The file; `-` or none: standard input.
         file: Option<PathBuf>,
     },
     /// Free the memory of values that have ended, by their time or with the process that wrote
@@ -433,10 +434,10 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             }
         }
         Action::Scan { store, which, .. } => scan::scan(&store.existing(places)?, &which)?,
-        Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
+        Action::Dump { store, file } => load::dump(&store.existing(places)?, named(file.as_deref()))?,
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.
-            let pairs = load::Pairs::open(file.as_deref())?;
+            let pairs = load::Pairs::open(named(file.as_deref()))?;
             load::load(&store.open_to_load(places, pairs.index)?, pairs)?;
         }
         Action::Index { store } => print(&format!("{}\n", store.existing(places)?.index()))?,
@@ -447,6 +448,11 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
     }
     Ok(Exit::OK)
+}
+
+/// The file that is meant. `None`: a standard stream.
+fn named(file: Option<&Path>) -> Option<&Path> {
+    file.filter(|file| *file != Path::new("-"))
 }
 
 /// Prints the names of the stores.

@@ -6,8 +6,8 @@
 //! what its lane says next. It is executed when others have changed the word such that its
 //! comparison holds, the first that came first, and in any case after a time that is short enough
 //! for a client that is stopped meanwhile: granted a lock, it would keep that. It is executed at
-//! once where an endpoint comes or dies, and where processes of this host act in the region, whose
-//! verbs nobody here sees.
+//! once where an endpoint dies, and where processes of this host act in the region, whose verbs
+//! nobody here sees.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

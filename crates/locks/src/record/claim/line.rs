@@ -40,6 +40,10 @@ const LOOKS_IN_VAIN: u64 = 2;
 /// long is to cost nothing.
 const LOOKS_WHILE_HELD: u32 = 4;
 
+/// Where each look costs a trip, so many clients make one each in [`LOOK_NS`], and more do not make
+/// more.
+const LOOKING_TOGETHER: Nanos = 64;
+
 /// Words of a slot record that those behind always read.
 const RECORD_WORDS_READ: usize = 2;
 
@@ -261,10 +265,14 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
     }
 
     /// When a waiter looks again at a word that changes. Where each look costs a trip, those that
-    /// have found the lock held do so half as often: there may be hundreds.
+    /// have found the lock held do so half as often, and hundreds together no oftener than some.
     fn look_ns(self, watch: &Watch) -> Nanos {
         let is_held = watch.seen.is_some() && !watch.could_have;
-        if self.rules.outside > 0 && is_held { 2 * LOOK_NS } else { LOOK_NS }
+        if self.rules.outside == 0 || !is_held {
+            return LOOK_NS;
+        }
+        let all = self.endpoint.occupied().count() as Nanos;
+        LOOK_NS * (all / LOOKING_TOGETHER).max(2)
     }
 
     /// Waits until something may have changed for a waiter that is not first. Whoever behind it

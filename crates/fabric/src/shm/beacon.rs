@@ -131,3 +131,22 @@ impl Beacon {
         super::primitive::wake_all(self.word());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::region::{Options, Region};
+    use super::super::testing::TestDir;
+
+    #[test]
+    fn a_beacon_is_lit_until_it_is_extinguished() {
+        let dir = TestDir::new("beacon");
+        let options = Options::new(dir.path(), dir.path().join("state"), "r");
+        let region = Region::open(&options).unwrap();
+        let beacon = &region.mapping().place(1).unwrap().beacon;
+        assert!(!beacon.is_lit());
+        beacon.light().unwrap();
+        assert!(beacon.is_lit());
+        beacon.extinguish();
+        assert!(!beacon.is_lit());
+    }
+}

@@ -727,4 +727,22 @@ mod tests {
         });
         assert_eq!(receiver.late_wakes(), 0, "a timer woke it");
     }
+
+    #[test]
+    fn a_place_into_which_the_living_still_write_is_nobodys() {
+        let dir = TestDir::new("written-into");
+        let mut options = Options::new(dir.path(), dir.path().join("state"), "r");
+        options.endpoints = 2;
+        let region = Region::open(&options).unwrap();
+        let writer = region.endpoint().unwrap();
+        let left = region.endpoint().unwrap();
+        let (cells, position) = left.mailbox(Slot(0));
+        cells.half_write(left.id().incarnation, position, writer.id());
+        let index = left.id().index;
+        drop(left);
+        assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
+        drop(writer);
+        let indices = [region.endpoint().unwrap(), region.endpoint().unwrap()];
+        assert!(indices.iter().any(|endpoint| endpoint.id().index == index));
+    }
 }

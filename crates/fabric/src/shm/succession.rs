@@ -295,3 +295,33 @@ impl LeasedEndpoint {
         envelope.from.is_somebody().then_some((number, envelope))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::region::Options;
+    use super::super::testing::TestDir;
+    use super::*;
+    use crate::endpoint::{Endpoint, block_on};
+
+    #[test]
+    fn what_is_sent_again_was_begun_and_what_is_new_was_not() {
+        let dir = TestDir::new("sent-again");
+        let options = Options::new(dir.path(), dir.path().join("state"), "r");
+        let region = Region::open(&options).unwrap();
+        let word = region.heap().0;
+        let lease = Lease { secret: 1, lane: 0, was_tied: false, until: Nanos::MAX };
+        let client = region.leased_endpoint(lease).unwrap();
+        let adds = || block_on(&client, client.faa64(word, 5)).unwrap();
+        // The second after the first, and those around the wrap of tickets.
+        for (first, old) in [(1, 0), (u32::MAX / 2, 5), (u32::MAX - 1, 10), (u32::MAX, 15), (0, 20)] {
+            assert_eq!(client.begin_verb(first, false), Before::Nothing);
+            adds();
+            assert_eq!(client.begin_verb(first, false), Before::Ended(WELL, old));
+        }
+        let (chain, next) = (1, 2);
+        assert_eq!(client.begin_verb(chain, true), Before::Nothing);
+        assert_eq!(client.begin_verb(chain, true), Before::Begun);
+        assert_eq!(client.begin_verb(next, true), Before::Nothing);
+        assert_eq!(client.begin_verb(chain, true), Before::Past);
+    }
+}

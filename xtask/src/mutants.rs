@@ -82,7 +82,8 @@ const PARTS: [Part; 4] = [
         package: "farlock-fabric",
         files: &["crates/fabric/src/shm/**"],
         judges: &[
-            Judge { package: "farlock-fabric", ..TESTS },
+            // What servers do with a region is compiled with that feature alone.
+            Judge { package: "farlock-fabric", words: &["--all-features"], ..TESTS },
             Judge {
                 package: "farlock-fabric",
                 words: &["--test=shuttle"],

@@ -579,7 +579,7 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             "no farlock of this version made it; `farlock region remove` removes it"
         }
         ConnectError::Untrusted { .. } => {
-            "give it to yourself alone, or set FARLOCK_DIR to a directory of your own"
+            "set FARLOCK_DIR to a directory of your own, or give this one to yourself alone"
         }
         ConnectError::IncarnationUnreadable { .. } => {
             "give it back the name it had, or remove it: the clock has to do then"

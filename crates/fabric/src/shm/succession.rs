@@ -313,7 +313,8 @@ mod tests {
         let client = region.leased_endpoint(lease).unwrap();
         let adds = || block_on(&client, client.faa64(word, 5)).unwrap();
         // The second after the first, and those around the wrap of tickets.
-        for (first, old) in [(1, 0), (u32::MAX / 2, 5), (u32::MAX - 1, 10), (u32::MAX, 15), (0, 20)] {
+        for (first, old) in [(1, 0), (u32::MAX / 2, 5), (u32::MAX - 1, 10), (u32::MAX, 15), (0, 20)]
+        {
             assert_eq!(client.begin_verb(first, false), Before::Nothing);
             adds();
             assert_eq!(client.begin_verb(first, false), Before::Ended(WELL, old));

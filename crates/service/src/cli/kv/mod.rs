@@ -87,8 +87,18 @@ struct How {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     ttl: Option<Duration>,
     /// With this fencing token, as FARLOCK_TOKEN has it.
-    #[arg(long, value_name = "TOKEN", conflicts_with = "ttl")]
+    #[arg(long, value_name = "TOKEN", value_parser = token, conflicts_with = "ttl")]
     token: Option<u64>,
+}
+
+/// A fencing token.
+fn token(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a token is expected, as FARLOCK_TOKEN is under the lock".to_owned())
+}
+
+/// What is added to a number.
+fn addend(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "a whole number of 64 bits is expected".to_owned())
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,7 +156,7 @@ enum Action {
         #[arg(value_name = "KEY", required = true)]
         keys: Vec<OsString>,
         /// With this fencing token.
-        #[arg(long, value_name = "TOKEN")]
+        #[arg(long, value_name = "TOKEN", value_parser = token)]
         token: Option<u64>,
         #[command(flatten)]
         written: Written,
@@ -158,7 +168,7 @@ enum Action {
         /// The key.
         key: OsString,
         /// How much.
-        #[arg(default_value_t = 1, allow_negative_numbers = true)]
+        #[arg(default_value_t = 1, value_parser = addend, allow_negative_numbers = true)]
         by: i64,
         #[command(flatten)]
         written: Written,
@@ -434,7 +444,9 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             }
         }
         Action::Scan { store, which, .. } => scan::scan(&store.existing(places)?, &which)?,
-        Action::Dump { store, file } => load::dump(&store.existing(places)?, named(file.as_deref()))?,
+        Action::Dump { store, file } => {
+            load::dump(&store.existing(places)?, named(file.as_deref()))?
+        }
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.
             let pairs = load::Pairs::open(named(file.as_deref()))?;

@@ -48,11 +48,12 @@ struct Judge {
     only: &'static str,
     /// What the compiler is told.
     flags: &'static str,
-    /// After so many seconds a run of them is taken to hang, as a lock may that was changed.
+    /// After so many seconds a run of them is taken to hang, as a lock may that was changed: several
+    /// times as long as it takes beside others, for what hangs counts as noticed.
     seconds_max: u64,
 }
 
-const TESTS: Judge = Judge { package: "", words: &[], only: "", flags: "", seconds_max: 60 };
+const TESTS: Judge = Judge { package: "", words: &[], only: "", flags: "", seconds_max: 240 };
 
 const PARTS: [Part; 4] = [
     Part {
@@ -60,19 +61,19 @@ const PARTS: [Part; 4] = [
         package: "farlock-local",
         files: &["crates/local/src/list/**"],
         judges: &[
-            Judge { package: "farlock-local", seconds_max: 20, ..TESTS },
+            Judge { package: "farlock-local", seconds_max: 60, ..TESTS },
             Judge {
                 package: "farlock-local",
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
-                seconds_max: 300,
+                seconds_max: 900,
                 ..TESTS
             },
             Judge {
                 package: "farlock-local",
                 words: &["--test=loom"],
                 flags: "--cfg=loom",
-                seconds_max: 300,
+                seconds_max: 900,
                 ..TESTS
             },
         ],
@@ -88,10 +89,10 @@ const PARTS: [Part; 4] = [
                 package: "farlock-fabric",
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
-                seconds_max: 300,
+                seconds_max: 900,
                 ..TESTS
             },
-            Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], seconds_max: 600, ..TESTS },
         ],
     },
     Part {
@@ -100,7 +101,7 @@ const PARTS: [Part; 4] = [
         files: &["crates/service/src/directory/**", "crates/service/src/session/**"],
         judges: &[
             Judge { package: "farlock", words: &["--lib"], ..TESTS },
-            Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], seconds_max: 600, ..TESTS },
         ],
     },
     Part {
@@ -122,8 +123,8 @@ const PARTS: [Part; 4] = [
                 ],
                 ..TESTS
             },
-            Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
-            Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
+            Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 600, ..TESTS },
+            Judge { package: "farlock-check", words: &["--lib"], seconds_max: 900, ..TESTS },
         ],
     },
 ];

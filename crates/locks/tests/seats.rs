@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, block_on};
+use farlock_fabric::{Addr, Endpoint, Verb, block_on};
 use farlock_locks::record::citron;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::record::declock::DecLock;
-use farlock_locks::slot::{self, SlotWord};
+use farlock_locks::slot::{self, Phase, SlotRecord, SlotWord};
 use farlock_locks::{Attempt, Client, Closed, Extent, Lock, Mode, Opened, Seat};
 
 use Mode::{Exclusive, Shared};
@@ -333,6 +333,44 @@ fn a_reader_that_comes_back_beside_another_is_in_at_once() {
         release(&mut reader);
     }
     release(&mut other);
+}
+
+/// What others read of a seat.
+fn record(seat: &ClaimSeat) -> Option<SlotRecord> {
+    let endpoint = seat.endpoint();
+    let addr = endpoint.record(endpoint.id().index, seat.slot());
+    let read = Verb::Read { addr, words: slot::WORDS as u16 };
+    block_on(endpoint, endpoint.verb(read)).expect("it is its own");
+    let mut words = [0; slot::WORDS];
+    endpoint.copy_read(0, &mut words);
+    SlotRecord::decode(&words)
+}
+
+/// By it others know whether a name is in use.
+#[test]
+fn a_seat_that_is_aimed_names_its_lock_and_does_nothing() {
+    let room = Room::new();
+    let seat = room.seat();
+    seat.aim(room.lock());
+    assert_eq!(seat.lock(), room.lock());
+    let record = record(&seat).expect("a record");
+    assert_eq!((record.phase, record.lock), (Phase::Idle, room.lock()));
+}
+
+/// Whoever repairs the lock knows by it that the first verb gave it nothing.
+#[test]
+fn a_seat_that_found_the_lock_held_says_that_it_comes() {
+    let room = Room::new();
+    let (mut holder, mut seat) = (room.seat(), room.seat());
+    for mode in [Exclusive, Shared] {
+        assert_eq!(holder.open(room.lock(), Exclusive), Ok(Opened::Held));
+        assert_eq!(seat.open(room.lock(), mode), Ok(Opened::InLine));
+        let record = record(&seat).expect("a record");
+        assert_eq!((record.phase, record.mode, record.lock), (Phase::Coming, mode, room.lock()));
+        release(&mut holder);
+        assert_eq!(run(&seat, seat.wait()), Ok(true));
+        release(&mut seat);
+    }
 }
 
 /// The ticket that a seat's record names.

@@ -405,7 +405,7 @@ fn what_is_dumped_can_be_loaded() {
 fn a_store_that_was_cut_off_is_dropped_and_its_region_is_not() {
     let stage = Stage::new();
     assert_eq!(stage.run(&["kv", "put", "-s", "cut", "k", "v"]).0, 0);
-    let file = stage.dir().join(".stores/cut/cut");
+    let file = stage.dir().join(".stores/default/cut");
     File::options().write(true).open(file).unwrap().set_len(8192).unwrap();
     let (status, _, said) = stage.run(&["kv", "get", "-s", "cut", "k"]);
     assert_eq!((status, said.contains("`farlock kv drop cut` removes it")), (69, true), "{said}");

@@ -810,6 +810,27 @@ mod tests {
         );
     }
 
+    /// A reader waits for writers alone, and yet the readers ahead may keep these waiting.
+    #[test]
+    fn all_tickets_ahead_may_be_worth_slots() {
+        let served = Tickets { x: 2, s: 3 };
+        assert_eq!(place(Mode::Exclusive, 4, 5).slots(served), 4);
+        assert_eq!(place(Mode::Shared, 4, 5).slots(served), 4);
+        assert_eq!(place(Mode::Shared, 2, 3).slots(served), 0);
+    }
+
+    #[test]
+    fn what_was_known_is_trusted_for_less_than_the_counters_stay() {
+        let lease = Lease { ns: 50_000, slots_max: 4 };
+        assert_eq!(lease.memory_ns(), 100_000);
+        let forgotten = |now| lease.may_be_forgotten(7, now);
+        assert_eq!(
+            [7, 7 + 99_989, 7 + 99_990, 7 + 100_000].map(forgotten),
+            [false, false, true, true]
+        );
+        assert!(!lease.may_be_forgotten(7, 3));
+    }
+
     #[test]
     fn the_pause_grows_with_the_queue_up_to_a_quarter_of_the_lease() {
         let waiting = Waiting::default();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use farlock::{Kv, KvError, Token};
 use rustix::process::Signal;
+use stage::serving::Serving;
 use stage::{Stage, kill, pid};
 
 fn store(stage: &Stage) -> Kv {
@@ -122,6 +123,23 @@ fn a_pair_of_a_killed_process_is_gone_at_once() {
         assert_eq!(kv.scan().count(), 0);
         assert_eq!(kv.sweep().unwrap(), 1_001);
         assert_eq!(kv.sweep().unwrap(), 0);
+    }
+}
+
+/// No server is told of processes of its own host that die.
+#[test]
+fn a_pair_of_a_killed_process_is_gone_for_clients_of_a_server_too() {
+    let stage = Stage::new();
+    let serving = Serving::on(&stage);
+    let served = || Kv::open(&serving.options(), "default").unwrap();
+    let (kv, sees) = (served(), || value(&served(), "k"));
+    for _ in 0..5 {
+        let mut owner = owner(&stage);
+        assert_eq!((value(&kv, "k").as_deref(), sees().as_deref()), (Some("v"), Some("v")));
+        kill(pid(&owner), Signal::KILL);
+        owner.wait().unwrap();
+        assert_eq!((sees(), value(&kv, "k")), (None, None));
+        assert!(served().insert("k", "next").unwrap());
     }
 }
 

@@ -8,7 +8,7 @@ use super::primitive::Ordering;
 use super::process::Process;
 use super::region::{REGION, Region};
 use crate::addr::{Addr, EndpointId};
-use crate::endpoint::{Nanos, Wait};
+use crate::endpoint::{Nanos, RECORD_WORDS, Wait};
 use crate::home::Home;
 
 pub(crate) use super::lease::Lease;
@@ -39,6 +39,14 @@ impl Region {
     /// Where the records of all slots begin.
     pub(crate) fn records(&self) -> Addr {
         Addr::new(REGION, self.mapping().layout().records as u64)
+    }
+
+    /// The place whose record this address is in.
+    #[inline]
+    pub(crate) fn place_at(&self, addr: Addr) -> Option<u16> {
+        let bytes = addr.bits().checked_sub(self.records().bits())?;
+        let number = bytes / (RECORD_WORDS as u64 * 8) / u64::from(self.slots());
+        u16::try_from(number + 1).ok().filter(|index| *index <= self.places())
     }
 }
 

@@ -285,9 +285,10 @@ impl Executor {
             (std::mem::take(&mut self.data), std::mem::take(&mut self.answer));
         let mut answer = Framing::new(&mut bytes, reply::DONE);
         answer.u32(lane).u32(ticket).u8(count);
-        let mut ended = Ok(());
+        let (mut ended, mut dead) = (Ok(()), None);
         for _ in 0..count.max(1) {
             let verb = take_link(&mut fields, &mut data)?.verb;
+            dead = dead.or_else(|| self.served[region].dead_looked_at(&verb));
             ended = match before {
                 Before::Nothing => {
                     let ended = self.execute_verb(endpoint, &verb, &mut answer);
@@ -309,6 +310,11 @@ impl Executor {
         answer.end();
         self.data = data;
         self.tell_newcomers(region);
+        // Whoever reads of an endpoint would know whether it lives, and nobody here may have waited
+        // for its death.
+        if let Some(dead) = dead {
+            self.tell_death(region, dead);
+        }
         if !self.sent.is_empty() {
             self.forward_sent(region, number, guest);
         }

@@ -12,6 +12,7 @@ use crate::shm::serving::Serving;
 use crate::shm::{Host, Region};
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{Framing, MAGIC, PEERS_MAX, VERSION, put_ids, reply};
+use crate::verb::Verb;
 
 /// How seldom is looked whether a region's file is still there.
 const LOOK_FOR_FILE: Duration = Duration::from_millis(20);
@@ -115,6 +116,15 @@ impl Served {
                 }
             }
         }
+    }
+
+    /// The dead endpoint whose record this verb reads, if it was told of its life.
+    #[inline]
+    pub(super) fn dead_looked_at(&self, verb: &Verb<'_>) -> Option<EndpointId> {
+        let Verb::Read { addr, .. } = verb else { return None };
+        let index = self.region.place_at(*addr)?;
+        let id = EndpointId { index, incarnation: self.told[usize::from(index)] };
+        (id.incarnation != 0 && !self.region.is_alive(id)).then_some(id)
     }
 
     /// What is to be told of a death: a frame, if it was told of the life.

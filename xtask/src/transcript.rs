@@ -41,7 +41,7 @@ impl Block {
     pub(crate) fn script(entries: &[Entry], address: &str, free: &str) -> Entry {
         let moved = |line: &str| line.replace(address, free);
         let mut command =
-            "cd \"$HOME\"; trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT; set -e".to_owned();
+            "cd \"$HOME\"; trap 'kill $(jobs -p) 2>/dev/null || :; wait' EXIT; set -e".to_owned();
         for entry in entries {
             command.push('\n');
             let at_free = format!("{SERVE} --listen {free} ");

@@ -402,6 +402,20 @@ fn what_is_dumped_can_be_loaded() {
 }
 
 #[test]
+fn an_input_that_is_closed_is_no_empty_value() {
+    let stage = Stage::new();
+    assert_eq!(stage.run(&["kv", "put", "k", "v"]).0, 0);
+    for line in ["kv put k -", "kv load -s other"] {
+        let mut shell = stage.program("sh");
+        shell.args(["-c", &format!("exec \"$0\" {line} <&-"), env!("CARGO_BIN_EXE_farlock")]);
+        let (status, _, said) = ended(shell.output().unwrap());
+        assert_eq!((status, said.contains("Bad file descriptor")), (71, true), "{line}: {said}");
+    }
+    assert_eq!(stage.run(&["kv", "get", "k"]).1, "v\n");
+    assert_eq!(stage.run(&["kv", "ls"]).1, "default\n");
+}
+
+#[test]
 fn a_store_that_was_cut_off_is_dropped_and_its_region_is_not() {
     let stage = Stage::new();
     assert_eq!(stage.run(&["kv", "put", "-s", "cut", "k", "v"]).0, 0);

@@ -18,6 +18,8 @@ use super::exit::Exit;
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 /// Whether standard output was closed then, or open to read alone.
 static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Whether standard input was, or open to write alone.
+static INPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Prepares what every program of Rust relies on: that nothing else takes the number of a standard
 /// descriptor, and that to write to where nobody reads is an error.
@@ -27,9 +29,17 @@ pub(super) fn prepare() {
         // What is opened gets the lowest number that is free, and is closed to other programs.
         unsafe {
             let flags = libc::fcntl(fd, libc::F_GETFL);
-            // The library of Rust takes what is refused for the lack of a writer for written.
-            if flags == -1 || flags & libc::O_ACCMODE == libc::O_RDONLY {
-                OUTPUT_WAS_CLOSED.fetch_or(fd == libc::STDOUT_FILENO, Ordering::Relaxed);
+            // The library of Rust takes what is refused for the lack of a writer for written, and
+            // for the lack of a reader for read to its end.
+            let is_without = |mode| flags == -1 || flags & libc::O_ACCMODE == mode;
+            match fd {
+                libc::STDIN_FILENO => {
+                    INPUT_WAS_CLOSED.store(is_without(libc::O_WRONLY), Ordering::Relaxed);
+                }
+                libc::STDOUT_FILENO => {
+                    OUTPUT_WAS_CLOSED.store(is_without(libc::O_RDONLY), Ordering::Relaxed);
+                }
+                _ => {}
             }
             if flags == -1 {
                 libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
@@ -49,7 +59,16 @@ pub(super) fn prepare() {
 
 /// Whether what is printed arrives anywhere.
 pub(super) fn output_is_open() -> io::Result<()> {
-    match OUTPUT_WAS_CLOSED.load(Ordering::Relaxed) {
+    was_open(&OUTPUT_WAS_CLOSED)
+}
+
+/// Whether there is anything that can be read.
+pub(super) fn input_is_open() -> io::Result<()> {
+    was_open(&INPUT_WAS_CLOSED)
+}
+
+fn was_open(was_closed: &AtomicBool) -> io::Result<()> {
+    match was_closed.load(Ordering::Relaxed) {
         true => Err(io::Error::from_raw_os_error(libc::EBADF)),
         false => Ok(()),
     }

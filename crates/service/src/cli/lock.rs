@@ -73,8 +73,8 @@ pub(super) struct Args {
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
     /// Fail after so many seconds, fractions allowed; 0 is the same as -n. A server that cannot be
-    /// reached is tried again until then, and one that says nothing is waited for no longer; with
-    /// -n for 2 seconds.
+    /// reached is tried again until then, and one that says nothing is waited for no longer, but for
+    /// half a second where it has fallen silent meanwhile; with -n for 2 seconds.
     #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds,
         allow_negative_numbers = true)]
     wait: Option<Duration>,
@@ -165,7 +165,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || "a number of seconds is expected, 0 or more".to_owned();
     let seconds: f64 = text.parse().map_err(|_| expected())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| match seconds > 0.0 {
-        true => "that is too long: leave -w out to wait for ever".to_owned(),
+        true => "that is too long: leave it out to have no end".to_owned(),
         false => expected(),
     })
 }
@@ -292,7 +292,7 @@ enum Step {
 }
 
 /// Acquires the lock. A server that cannot be reached, or does not answer, is waited for no longer
-/// than for the lock.
+/// than for the lock, but for what one that has answered may take for what is no waiting.
 fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
     /// How long one that has answered may take for what is no waiting.
     const ROUND_TRIPS: Duration = Duration::from_millis(500);

@@ -53,7 +53,8 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "certificates")]
     plaintext: bool,
     /// How long others wait for a client at most whose host falls silent, and a restart may take
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease,
+        allow_negative_numbers = true)]
     lease: Duration,
     /// What the end of a connection says of the client: that it is dead, or, since what lies
     /// between the hosts can end it too, nothing. By itself it says so of clients of this host.

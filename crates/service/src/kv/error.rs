@@ -212,7 +212,7 @@ impl KvError {
             Self::TooLong { .. } => "store it in parts, under keys of their own",
             Self::StaleToken { .. } => "acquire the lock again: another holder has had it since",
             Self::Fenced { .. } => "write it with the token of the lock that guards it",
-            Self::NotANumber => "write a decimal number first",
+            Self::NotANumber => "write a decimal number first, to which this can be added",
             Self::Full { source: None } => "remove what is not needed, or use another store",
             Self::Collides => "use other keys: whatever makes these keys makes them alike",
             Self::Busy => "try again",

@@ -117,6 +117,16 @@ impl Hub {
         self.ended.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
+    /// Why what was held is held no more, where no fault tells.
+    #[cold]
+    pub(super) fn taken_over(&self) -> LostReason {
+        match self.check() {
+            Err(reason) => reason,
+            Ok(()) if self.region.is_disconnected() => LostReason::without(&self.region),
+            Ok(()) => LostReason::TakenOver,
+        }
+    }
+
     /// What a fault of a verb means: places are refused when the session has ended.
     pub(super) fn reason(&self, fault: Fault) -> LostReason {
         match (self.ended.get(), fault) {

@@ -639,7 +639,7 @@ impl Name {
     }
 
     fn check_seen(&self, is_seen: bool) -> Result<(), ReleaseError> {
-        if is_seen { Ok(()) } else { Err(self.lost_hold(LostReason::TakenOver)) }
+        if is_seen { Ok(()) } else { Err(self.lost_hold(self.hub.taken_over())) }
     }
 
     /// Ends a release whose closing verb was executed.
@@ -657,7 +657,7 @@ impl Name {
                 drop(line);
                 let handed = block_on(place.seat.endpoint(), place.seat.hand_over());
                 if handed == Ok(false) {
-                    released = Err(self.lost_hold(LostReason::TakenOver));
+                    released = Err(self.lost_hold(self.hub.taken_over()));
                 }
                 (self.line(), handed.map(|_| ()))
             }

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::lines::{self, Line};
 use super::whole::Whole;
+use crate::cli::inherited::input_is_open;
 use crate::cli::report::{Exit, Failure, printed, say};
 
 /// The bar is told of so many lines at a time.
@@ -28,6 +29,7 @@ impl Pairs {
     /// Those of a file, or of standard input.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = file else {
+            input_is_open().map_err(unread)?;
             return Self::beginning(io::stdin().lock(), None, unread);
         };
         let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
@@ -76,7 +78,8 @@ pub(super) fn load(store: &Kv, pairs: Pairs) -> Result<(), Failure> {
     let loaded = store_lines(store, pairs.input, &bar);
     bar.finish_and_clear();
     let pairs = loaded?;
-    say(format_args!("farlock: {pairs} pairs are in the store '{}'", shown(store.name())));
+    let are = if pairs == 1 { "pair is" } else { "pairs are" };
+    say(format_args!("farlock: {pairs} {are} in the store '{}'", shown(store.name())));
     Ok(())
 }
 

@@ -23,6 +23,7 @@ use farlock::text::{shown, shown_whole};
 use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
 use farlock_fabric::chain;
 
+use super::inherited::input_is_open;
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionArg};
 use super::report::{Exit, Failure, print, print_done, say};
@@ -84,7 +85,7 @@ struct How {
     #[arg(long, conflicts_with_all = ["token", "ttl"])]
     replace: bool,
     /// For so many seconds, fractions allowed.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// With this fencing token, as FARLOCK_TOKEN has it.
     #[arg(long, value_name = "TOKEN", value_parser = token, conflicts_with = "ttl")]
@@ -521,7 +522,8 @@ fn given(value: OsString, written: Written) -> Result<Vec<u8>, Failure> {
     if value == "-" {
         // One byte too many is enough to be refused.
         let most = VALUE_BYTES_MAX as u64 + 1;
-        let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+        let read =
+            input_is_open().and_then(|()| io::stdin().lock().take(most).read_to_end(&mut bytes));
         read.map_err(|error| Failure::system("cannot read standard input", error))?;
     } else {
         bytes = written.bytes(value)?;

@@ -471,7 +471,7 @@ impl Table {
     ) -> Result<Vec<Grant>, (Option<HeldBy>, DivideReason)> {
         let hub = self.hub();
         let reason = if hub.is_forked() { Some(LostReason::Forked) } else { hub.check().err() };
-        let reason = reason.or_else(|| (!by.is_held(hub)).then_some(LostReason::TakenOver));
+        let reason = reason.or_else(|| (!by.is_held(hub)).then(|| hub.taken_over()));
         if let Some(reason) = reason {
             return Err((Some(by), DivideReason::Lost(reason)));
         }
@@ -586,7 +586,7 @@ impl Table {
         match released {
             Ok(true) if hub.finds_region() => Ok(()),
             Ok(true) => Err(self.lost_hold(LostReason::without(&hub.region))),
-            Ok(false) => Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver))),
+            Ok(false) => Err(self.lost_hold(hub.taken_over())),
             Err(fault) => Err(self.lost_hold(hub.reason(fault))),
         }
     }

@@ -667,6 +667,22 @@ fn a_killed_guardian_takes_the_command_along_too() {
     assert_eq!(holder.wait().unwrap().code(), Some(128 + 9));
 }
 
+#[test]
+fn a_waiter_whose_guardian_was_killed_says_that_nothing_was_run() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("t", "sleep 100");
+    let mut waiter = stage.farlock(&["lock", "t", "--", "touch"]);
+    let waiter = waiter.arg(stage.file("begun")).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    kill(guardian(&waiter), Signal::KILL);
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
+    let (status, _, said) = ended(waiter.wait_with_output().unwrap());
+    assert_eq!((status, said.contains("nothing was run")), (71, true), "{said}");
+    assert!(!stage.file("begun").exists());
+    assert_eq!(stage.run(&["lock", "-n", "t", "true"]).0, 0);
+}
+
 /// A command whose child leaves its group and session, and notes its number.
 fn escaping(stage: &Stage) -> (String, std::path::PathBuf) {
     let file = stage.file("escaped");

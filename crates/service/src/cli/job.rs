@@ -80,6 +80,8 @@ pub(super) enum Ended {
     Signal(Signal),
     /// Its guardian was killed, and all that ran below it.
     Guardian,
+    /// Its guardian was killed before there was anything to run.
+    Unbegun,
 }
 
 /// A command that waits for its lock.
@@ -142,9 +144,8 @@ impl Job {
         let lease = Lease::of(guard, tether.as_ref()).map_err(failed)?;
         let timer = lease.as_ref().map(|lease| &lease.timer);
         match guardian.start(guard, tether.as_ref(), timer) {
-            // It was killed before there was anything to run.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Ok((Ended::Guardian, guardian, false));
+                return Ok((Ended::Unbegun, guardian, false));
             }
             started => started.map_err(failed)?,
         }

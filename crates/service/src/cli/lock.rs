@@ -454,5 +454,9 @@ fn run_under(
             say("farlock: the guardian was killed, and so the command was");
             Exit::killed_by(Signal::KILL.as_raw())
         }
+        Ended::Unbegun => {
+            say("farlock: the guardian was killed while the lock was awaited, and nothing was run");
+            Exit::SYSTEM
+        }
     })
 }

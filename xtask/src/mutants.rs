@@ -48,8 +48,8 @@ struct Judge {
     only: &'static str,
     /// What the compiler is told.
     flags: &'static str,
-    /// After so many seconds a run of them is taken to hang, as a lock may that was changed: several
-    /// times as long as it takes beside others, for what hangs counts as noticed.
+    /// After so many seconds a run of them is taken to hang, as a lock may that was changed: much
+    /// longer than it takes beside others, for what hangs counts as noticed.
     seconds_max: u64,
 }
 

@@ -73,8 +73,8 @@ pub(super) struct Args {
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
     /// Fail after so many seconds, fractions allowed; 0 is the same as -n. A server that cannot be
-    /// reached is tried again until then, and one that says nothing is waited for no longer, but for
-    /// half a second where it has fallen silent meanwhile; with -n for 2 seconds.
+    /// reached is tried again until then, and one that says nothing is waited for no longer, but
+    /// for half a second where it has fallen silent meanwhile; with -n for 2 seconds.
     #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds,
         allow_negative_numbers = true)]
     wait: Option<Duration>,

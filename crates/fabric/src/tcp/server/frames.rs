@@ -309,15 +309,7 @@ impl Executor {
         }
         answer.end();
         self.data = data;
-        self.tell_newcomers(region);
-        // Whoever reads of an endpoint would know whether it lives, and nobody here may have waited
-        // for its death.
-        if let Some(dead) = dead {
-            self.tell_death(region, dead);
-        }
-        if !self.sent.is_empty() {
-            self.forward_sent(region, number, guest);
-        }
+        self.tell_effects(number, guest, region, dead);
         let out = &mut self.outs[number].bytes;
         if is_signalled && let Some(seat) = guest.seats.get_mut(&lane) {
             seat.forward_mail(lane, out);
@@ -329,6 +321,24 @@ impl Executor {
         self.answer = bytes;
         self.touch(number);
         Ok(())
+    }
+
+    /// Tells what all must know before a verb's end is known. Whoever reads of an endpoint would
+    /// know whether it lives, and nobody here may have waited for its death.
+    fn tell_effects(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        region: usize,
+        dead: Option<EndpointId>,
+    ) {
+        self.tell_newcomers(region);
+        if let Some(dead) = dead {
+            self.tell_death(region, dead);
+        }
+        if !self.sent.is_empty() {
+            self.forward_sent(region, number, guest);
+        }
     }
 
     /// Executes one verb of a lane, and writes how it ended.

@@ -234,9 +234,9 @@ enum Action {
         /// The file; `-` or none: standard output.
         file: Option<PathBuf>,
     },
-    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them, and
-    /// behind a tab each, where the value has them, seconds=SECONDS and token=TOKEN. A store that is
-    /// made gets the index of the one that was dumped, which the first line says.
+    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them;
+    /// behind a tab each seconds=SECONDS and token=TOKEN, where the value has them. A store that
+    /// is made gets the index of the one that was dumped, which the first line says.
     Load {
         #[command(flatten)]
         store: MadeArg,

@@ -1,6 +1,6 @@
 //! What is done for each frame of a client.
 
-use crate::addr::Slot;
+use crate::addr::{EndpointId, Slot};
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};

@@ -446,7 +446,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
         Action::Scan { store, which, .. } => scan::scan(&store.existing(places)?, &which)?,
         Action::Dump { store, file } => {
-            load::dump(&store.existing(places)?, named(file.as_deref()))?
+            load::dump(&store.existing(places)?, named(file.as_deref()))?;
         }
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.

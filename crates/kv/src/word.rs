@@ -25,7 +25,7 @@ word! {
         CLASS class: 6,
         /// Some bits of the key's hash.
         FINGERPRINT fingerprint: 8,
-        /// Where the block lies, in units of 16 bytes from the start of the store: up to 128 GiB.
+        /// Where the block lies, in units of 8 bytes from the start of the store: up to 64 GiB.
         BLOCK block: 33,
     }
 }

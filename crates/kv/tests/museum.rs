@@ -139,7 +139,7 @@ fn a_node_that_is_believed_though_it_was_replaced() {
 #[test]
 fn a_node_that_is_written_once_more() {
     let base = Play { lost: Ratio::one_in(8), ..TREE };
-    caught::<TreeOptimistic>(Flaw::NodeWrittenAgain, 1_000, base);
+    caught::<TreeOptimistic>(Flaw::NodeWrittenAgain, 4_000, base);
 }
 
 /// Clients that mostly overwrite, at keys that share a line.

@@ -513,21 +513,50 @@ fn a_full_store_says_so_and_loses_nothing() {
     assert!(said.contains("counted "), "{said}");
 }
 
+/// A million keys are more than the first table of the index has slots for. Beside a key of 8 bytes
+/// and its value of 64 there is little memory, all counted: the table that has moved and the chunk
+/// ahead of need too.
 #[test]
-fn a_store_grows_with_what_is_put_there() {
+fn a_store_grows_with_what_is_put_there_and_takes_little_beside_it() {
+    const KEYS: u64 = 1_000_000;
+    const PAIR_BYTES: u64 = 8 + 64;
+    const BESIDE_BYTES_MAX: u64 = 48;
     let stage = Stage::new();
     let kv = stage.session().kv("t").unwrap();
-    let small = kv.bytes();
-    // More than the first table of the index has slots for.
-    for key in 0..200_000_u32 {
-        kv.put(key.to_le_bytes(), key.to_le_bytes()).unwrap();
-    }
-    assert!(kv.bytes() > small);
     let another = kv.another().unwrap();
-    for key in 0..200_000_u32 {
-        assert_eq!(another.get(key.to_le_bytes()).unwrap().unwrap(), key.to_le_bytes());
+    let value = |key: u64| [key.to_le_bytes(); 8].concat();
+    let small = kv.bytes();
+    for key in 0..KEYS {
+        kv.put(key.to_le_bytes(), value(key)).unwrap();
+        if key % 16 == 0 {
+            another.put((key / 2).to_le_bytes(), value(key / 2)).unwrap();
+        }
     }
-    assert_eq!(another.scan().count(), 200_000);
+    let beside = kv.bytes() - KEYS * PAIR_BYTES;
+    assert!(kv.bytes() > small && beside <= KEYS * BESIDE_BYTES_MAX, "{beside} bytes");
+    for key in (0..KEYS).step_by(7) {
+        assert_eq!(another.get(key.to_le_bytes()).unwrap().unwrap(), value(key));
+    }
+    assert_eq!(another.scan().count() as u64, KEYS);
+}
+
+/// What lies in a store is laid out otherwise than before: one that was made so is not misread.
+#[test]
+fn a_store_of_an_earlier_layout_is_refused() {
+    use std::os::unix::fs::FileExt;
+    const MAGIC: &[u8] = b"farlkv\0";
+    let stage = Stage::new();
+    drop(Kv::open(&stage.options(), "t").unwrap());
+    let path = stage.dir().join(".stores/default/t");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let layout = bytes.windows(MAGIC.len()).position(|word| word == MAGIC).unwrap() + MAGIC.len();
+    file.write_all_at(&[bytes[layout] - 1], layout as u64).unwrap();
+    let refused = Kv::open(&stage.options(), "t").unwrap_err();
+    assert_eq!(refused.code(), "not-a-store");
+    file.write_all_at(&[bytes[layout]], layout as u64).unwrap();
+    assert_eq!(Kv::open(&stage.options(), "t").unwrap().get("k").unwrap(), None);
 }
 
 /// What was damaged is told, and all the rest is there.

@@ -514,7 +514,7 @@ fn nears_wrap(world: &World, shape: Shape, grows: bool) {
             world.poke(shape.base.plus(HEADER_BYTES + u64::from(chunk) * 8), word.0);
             continue;
         }
-        let class = Class::of_bytes(32 + u64::from(chunk % 2) * 16).unwrap();
+        let class = Class::of_bytes(32 + u64::from(chunk % 3) * 8).unwrap();
         let word = ChunkWord::new()
             .with(ChunkWord::CLASS, class.number())
             .with(ChunkWord::TURN, ChunkWord::TURN.max() - u64::from(chunk % 3));

@@ -6,6 +6,9 @@ use farlock_kv::{ChunkWord, Class, Header, Shape};
 /// Bytes of the header of a store.
 const HEADER_BYTES: u64 = 512;
 
+/// Bytes of the units in which a slot says where a block lies.
+const UNIT_BYTES: u64 = 8;
+
 /// The blocks of keys that a tree names, and the nodes that are or were a part of it.
 pub fn named(look: impl Fn(Addr) -> u64, shape: Shape) -> (u64, u64) {
     let root = shape.base.plus(HEADER_BYTES + (u64::from(shape.chunks) * 8).next_multiple_of(64));
@@ -16,7 +19,7 @@ pub fn named(look: impl Fn(Addr) -> u64, shape: Shape) -> (u64, u64) {
             62 => {
                 let (depth, kind, block) = (word & 0x7ff, word >> 11 & 3, word >> 31);
                 inside.push(block);
-                let lines = shape.base.plus(block * 16 + 16 + depth.next_multiple_of(8));
+                let lines = shape.base.plus(block * UNIT_BYTES + 16 + depth.next_multiple_of(8));
                 slots.extend(slots_of(&look, lines, kind));
             }
             _ => leaves += 1,
@@ -51,11 +54,11 @@ fn replaced(look: &impl Fn(Addr) -> u64, shape: Shape, inside: &[u64]) -> u64 {
         let (start, blocks) = (first + chunk * shape.chunk_bytes, u64::from(shape.blocks(class)));
         for block in 0..blocks {
             let is_over = look(shape.base.plus(start + block * 8));
-            let at = start + (blocks * 8).next_multiple_of(16) + block * class.bytes();
+            let at = start + blocks * 8 + block * class.bytes();
             let head = Header(look(shape.base.plus(at)));
             let kind = Header::VALUE_BYTES.max() - head.value_bytes();
             let is_node = head.generation() != is_over && kind < 3;
-            if is_node && !inside.contains(&(at / 16)) {
+            if is_node && !inside.contains(&(at / UNIT_BYTES)) {
                 let lines = at + 16 + head.key_bytes().next_multiple_of(8);
                 replaced += look(shape.base.plus(lines)) >> 63;
             }

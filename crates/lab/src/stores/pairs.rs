@@ -96,7 +96,7 @@ impl Below {
 const CHUNK_BYTES: u64 = 2 << 20;
 
 /// As that of a session's store.
-const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
+const INDEX: Race = Race::new(5 * CHUNK_BYTES / 2 / Race::GROUP_BYTES);
 
 /// The shape of the store below, which takes its whole region.
 pub(super) fn shape(region: &Region) -> Shape {

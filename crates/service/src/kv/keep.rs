@@ -18,9 +18,10 @@ use crate::session::Fate;
 /// Bytes of a chunk: room for the longest pair.
 pub(super) const CHUNK_BYTES: u64 = 2 << 20;
 
-/// The store grows by so many chunks at a time. To give more memory at once to a file keeps the
-/// operation that needs some for longer: it takes about a millisecond for 4 MiB.
-pub(super) const GROWTH_CHUNKS: u32 = 2;
+/// The store grows by so many chunks at a time, and has as many ahead of need. To give more memory
+/// at once to a file keeps the operation that needs some for longer: it takes about a millisecond
+/// for 4 MiB. And what is ahead of need counts as taken.
+pub(super) const GROWTH_CHUNKS: u32 = 1;
 
 /// What a handle asks the thread for.
 pub(super) enum Order {

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! data | until 8, if it ends | owner 16, if it ends with one | token 8, if it has one
-//!      | what there is 1
+//!      | what there is 1, if there is anything or the data could be taken for this
 //! ```
+//!
+//! The last byte says what there is if its high half is [`TELLS`]; otherwise there is data alone.
+//! No text ends so, and few numbers do. That spares most values a byte, and those a word whose
+//! length is a multiple of 8.
 //!
 //! A key that was written with a token keeps it for good, also when its value is gone or has ended:
 //! else a holder that was paused long enough could write after all.
@@ -14,6 +18,9 @@ use farlock_locks::Token;
 /// The longest value, in bytes: 1 MiB.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
+/// The high half of a last byte that says what there is; the low half says it.
+const TELLS: u8 = 0xe0;
+const TELLS_BITS: u8 = 0xf0;
 /// It ends: a time stands before the token.
 const ENDS: u8 = 1;
 /// A token stands before the last byte.
@@ -66,7 +73,10 @@ impl<'a> Stored<'a> {
 
     /// What these bytes of a store say; `None` if nothing was stored so.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (&what, mut rest) = bytes.split_last()?;
+        let told = bytes.split_last().filter(|(last, _)| **last & TELLS_BITS == TELLS);
+        let Some((&what, mut rest)) = told else {
+            return Some(Self::new(bytes, Term::default(), None));
+        };
         let mut word = |is_there: bool| {
             let Some(at) = rest.len().checked_sub(8).filter(|_| is_there) else {
                 return if is_there { None } else { Some(None) };
@@ -80,9 +90,8 @@ impl<'a> Stored<'a> {
         let owner = word(what & OWNED != 0)?.map(EndpointId::from_bits);
         let owner = owner.zip(since).map(|(id, since)| Owner { id, since });
         let term = Term { until: word(what & ENDS != 0)?, owner };
-        let is_known = what & !(ENDS | FENCED | GONE | OWNED) == 0;
         let data = (what & GONE == 0).then_some(rest);
-        is_known.then_some(Self { data, term, token: token.map(Token::from) })
+        Some(Self { data, term, token: token.map(Token::from) })
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -103,7 +112,9 @@ impl<'a> Stored<'a> {
             bytes.extend_from_slice(&token.get().to_le_bytes());
             what |= FENCED;
         }
-        bytes.push(what);
+        if what != 0 || data.last().is_some_and(|last| last & TELLS_BITS == TELLS) {
+            bytes.push(TELLS | what);
+        }
         bytes
     }
 
@@ -130,7 +141,7 @@ mod tests {
     fn what_is_stored_comes_back() {
         let token = Token::new(7, 99);
         let owner = Owner { id: EndpointId { index: 3, incarnation: 9 }, since: 77 };
-        for data in [&b""[..], b"x", b"eight...", &[0; 100]] {
+        for data in [&b""[..], b"x", b"eight...", &[0; 100], &[TELLS], &[TELLS | GONE; 9]] {
             for (until, owner) in
                 [(None, None), (Some(0), None), (None, Some(owner)), (Some(u64::MAX), Some(owner))]
             {
@@ -139,6 +150,9 @@ mod tests {
                     let stored = Stored::new(data, term, token);
                     let bytes = stored.encode();
                     assert!(bytes.len() <= data.len() + BESIDE_MAX);
+                    let is_alone = term == Term::default() && token.is_none();
+                    let is_plain = is_alone && data.last().is_none_or(|last| last >> 4 != 0xe);
+                    assert_eq!(bytes == data, is_plain);
                     assert_eq!(Stored::decode(&bytes), Some(stored));
                     assert_eq!(stored.data(|told| told != term), Some(data));
                     assert_eq!(stored.data(|_| true).is_none(), term != Term::default());
@@ -151,14 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_value() {
-        for bytes in
-            [&b""[..], &[16], &[OWNED], &[255], &[1, 2, 3, FENCED], &[0; 15][..14], &[ENDS]]
-        {
-            let is_one = bytes.last() == Some(&0);
-            assert_eq!(Stored::decode(bytes).is_some(), is_one, "{bytes:?}");
+    fn a_value_without_what_it_tells_of_is_none() {
+        let tells = |what: u8| TELLS | what;
+        for bytes in [&[tells(OWNED)][..], &[1, 2, 3, tells(FENCED)], &[tells(ENDS)]] {
+            assert_eq!(Stored::decode(bytes), None, "{bytes:?}");
         }
-        let short = [0, 0, 0, 0, 0, 0, 0, 0, 0, ENDS | FENCED];
+        let short = [0, 0, 0, 0, 0, 0, 0, 0, 0, tells(ENDS | FENCED)];
         assert_eq!(Stored::decode(&short), None);
     }
 }

@@ -7,7 +7,10 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::fstat;
 
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Park, WideAtomics};
@@ -90,11 +93,29 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
 ///
 /// A fabric may have to replace it: one that is a connection to a server ends with that server.
 #[derive(Clone, Debug)]
-pub struct Tether(Arc<Mutex<OwnedFd>>);
+pub struct Tether(Arc<Tied>);
+
+#[derive(Debug)]
+struct Tied {
+    /// What it is now, and by what its server knows that.
+    now: Mutex<(OwnedFd, u128)>,
+    /// Whether it was ever duplicated, so that others may have one that was replaced.
+    is_shared: AtomicBool,
+    teller: Option<Box<dyn Teller>>,
+}
+
+/// Tells a server that whoever had an earlier tether has this one now, or is gone.
+pub(crate) trait Teller: fmt::Debug + Send + Sync {
+    fn tell(&self, secret: u128);
+}
 
 impl Tether {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self(Arc::new(Mutex::new(fd)))
+        Self::told_of((fd, 0), None)
+    }
+
+    pub(crate) fn told_of(now: (OwnedFd, u128), teller: Option<Box<dyn Teller>>) -> Self {
+        Self(Arc::new(Tied { now: Mutex::new(now), is_shared: AtomicBool::new(false), teller }))
     }
 
     /// A duplicate of what it is now.
@@ -102,16 +123,36 @@ impl Tether {
     /// # Errors
     /// What the system says.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.fd().try_clone()
+        self.0.is_shared.store(true, Ordering::SeqCst);
+        self.now().0.try_clone()
     }
 
+    /// Whoever had a duplicate of what it was before it was replaced has this one, or is gone. One
+    /// that was replaced itself tells nothing.
+    pub fn is_passed_on(&self, duplicate: &OwnedFd) {
+        let now = self.now();
+        let is_it = matches!((fstat(&now.0), fstat(duplicate)), (Ok(one), Ok(other))
+            if (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino));
+        let secret = now.1;
+        drop(now);
+        if let Some(teller) = self.0.teller.as_ref().filter(|_| is_it) {
+            teller.tell(secret);
+        }
+    }
+
+    /// Another one is instead of it. Who had only this needs nothing passed on.
     #[cfg(feature = "tcp")]
-    pub(crate) fn replace(&self, fd: OwnedFd) {
-        *self.fd() = fd;
+    pub(crate) fn replace(&self, fd: OwnedFd, secret: u128) {
+        *self.now() = (fd, secret);
+        if let Some(teller) = self.0.teller.as_ref()
+            && !self.0.is_shared.load(Ordering::SeqCst)
+        {
+            teller.tell(secret);
+        }
     }
 
-    fn fd(&self) -> MutexGuard<'_, OwnedFd> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn now(&self) -> MutexGuard<'_, (OwnedFd, u128)> {
+        self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

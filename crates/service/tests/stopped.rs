@@ -91,6 +91,33 @@ fn nobody_looks_after_a_command_when_its_server_is_killed() {
     }
 }
 
+/// What a server knows of tethers the next one is told. So it goes on as ever: who is killed has
+/// the lock no longer than its command, and no lease must end before.
+#[test]
+fn a_server_that_took_over_frees_the_lock_of_a_killed_holder_at_once() {
+    const LEASE: [&str; 2] = ["--lease", "60"];
+    let stage = Stage::new();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &LEASE);
+    let mut holder = Holder::by(&stage, &server, "exec sleep 60");
+    let mut waiter = stage.farlock(&["lock", "--server", &server.address, "a", "--", "true"]);
+    let mut waiter = waiter.process_group(0).spawn().unwrap();
+    stage.until_waiting(1);
+    for _ in 0..2 {
+        server.restart(&stage, &LEASE);
+        stage.until(|| is_tied_to(&server, holder.guardian()));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    // One in line has run nothing that could have its tether.
+    kill(pid(&waiter), Signal::KILL);
+    waiter.wait().unwrap();
+    stage.until(|| stage.ls().contains("\"waiters\":[]"));
+    kill(pid(&holder.farlock), Signal::KILL);
+    let begun = Instant::now();
+    let granted = stage.session().lock("a").exclusive().within(Duration::from_secs(20)).blocking();
+    assert!(granted.is_ok() && !is_running(holder.command), "after {:?}", begun.elapsed());
+    holder.farlock.wait().unwrap();
+}
+
 /// Of the end of a connection it believes nothing, so its lease alone counts.
 #[test]
 fn nobody_looks_after_a_command_when_its_lease_ends() {

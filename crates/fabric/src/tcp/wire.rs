@@ -14,7 +14,7 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
@@ -116,6 +116,9 @@ pub(super) mod call {
     pub(in super::super) const TETHER: u8 = 4;
     /// The client's lease begins anew.
     pub(in super::super) const RENEW: u8 = 5;
+    /// Whoever had a tether of this lane by an earlier server has the one of this secret, or is
+    /// gone.
+    pub(in super::super) const TIED: u8 = 6;
 }
 
 /// The next frame of these bytes, and how many bytes it and its length take; `None` until all of

@@ -18,7 +18,7 @@ pub(crate) fn hello(region: &str) -> Vec<u8> {
 /// From a client of this home.
 pub(crate) fn hello_from(region: &str, home: u128) -> Vec<u8> {
     let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
-    framed(&[&[1][..], b"farlock\x01", &[5, 0], &length, region.as_bytes(), &home].concat())
+    framed(&[&[1][..], b"farlock\x01", &[6, 0], &length, region.as_bytes(), &home].concat())
 }
 
 /// The boot of this kernel, and the namespace of this process.

@@ -81,6 +81,13 @@ impl Held {
         }
     }
 
+    pub(super) fn tether_is_passed_on(&self, tether: &OwnedFd) {
+        match self {
+            Self::Lock(guard) => guard.tether_is_passed_on(tether),
+            Self::Range(guard) => guard.tether_is_passed_on(tether),
+        }
+    }
+
     pub(super) fn remaining(&self) -> Option<Duration> {
         match self {
             Self::Lock(guard) => guard.remaining(),

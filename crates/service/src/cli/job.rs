@@ -309,8 +309,10 @@ impl Running<'_> {
             if let Some(lease) = &mut self.lease
                 && let Some(tether) = lease.look(self.guard)?
             {
-                // One that has ended needs none.
-                let _ = self.guardian.tie(self.guard, &tether);
+                // One that has ended needs none. It kills what had the last one.
+                if self.guardian.tie(self.guard, &tether).is_ok() {
+                    self.guard.tether_is_passed_on(&tether);
+                }
             }
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {

@@ -92,7 +92,19 @@ impl Guard {
     ///
     /// `None` in other sessions, in a forked child, and where there are too many descriptors.
     pub fn tether(&self) -> Option<OwnedFd> {
-        if self.handle.name.hub.is_forked() { None } else { self.handle.name.tether() }
+        if self.handle.name.hub.is_forked() {
+            None
+        } else {
+            self.handle.name.tether()?.duplicate().ok()
+        }
+    }
+
+    /// Says that whoever had an earlier tether has this one now, or is gone. A server that went on
+    /// where another one was killed cannot know it: when this process dies it keeps the lock until
+    /// the lease ends, lest a child with that earlier tether be there.
+    pub fn tether_is_passed_on(&self, tether: &OwnedFd) {
+        let own = if self.handle.name.hub.is_forked() { None } else { self.handle.name.tether() };
+        own.iter().for_each(|own| own.is_passed_on(tether));
     }
 
     /// Resolves if the lock is lost while it is held. Then stop, and let go of what it protects.

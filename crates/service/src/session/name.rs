@@ -22,12 +22,11 @@ mod asker;
 pub(super) mod under_way;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farlock_fabric::{
-    Addr, Biased, BiasedGuard, Connection as _, Endpoint, Fault, Posted, Verb, block_on,
+    Addr, Biased, BiasedGuard, Connection as _, Endpoint, Fault, Posted, Tether, Verb, block_on,
 };
 use farlock_locks::{Attempt, Closed, Mode, Opened, Token};
 
@@ -416,9 +415,9 @@ impl Name {
         }
     }
 
-    /// A duplicate of the tether of what is held.
-    pub(super) fn tether(&self) -> Option<OwnedFd> {
-        self.line().place.as_ref()?.tether.as_ref()?.duplicate().ok()
+    /// The tether of what is held.
+    pub(super) fn tether(&self) -> Option<Tether> {
+        self.line().place.as_ref()?.tether.clone()
     }
 
     #[inline]

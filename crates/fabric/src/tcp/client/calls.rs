@@ -1,7 +1,7 @@
 //! Questions to the server that are no verbs: asked and waited for.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::bell::Unparker;
@@ -9,7 +9,7 @@ use super::channel::Channel;
 use super::greeting::{self, declined_or_garbled, greet};
 use super::inbox::Inbox;
 use crate::addr::EndpointId;
-use crate::connection::{Peer, Tether};
+use crate::connection::{Peer, Teller, Tether};
 use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
 use crate::home::Home;
@@ -19,6 +19,21 @@ use crate::tcp::wire::{Fields, Framing, MAGIC, VERSION, call, reply, request};
 
 /// How long a server may take to answer a call.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A lane that has a tether.
+#[derive(Debug)]
+struct TiedLane {
+    channel: Weak<Channel>,
+    lane: u32,
+}
+
+impl Teller for TiedLane {
+    fn tell(&self, secret: u128) {
+        if let Some(channel) = self.channel.upgrade() {
+            channel.tell_tied(self.lane, secret);
+        }
+    }
+}
 
 impl Channel {
     /// Attaches a lane whose arrivals come to this inbox.
@@ -67,10 +82,23 @@ impl Channel {
     }
 
     /// Gives a lane its tether.
-    pub(super) fn tie(&self, lane: u32) -> Result<(), ConnectError> {
-        let fd = self.tether_by(self.tether_secret(lane, None)?, greeting::PATIENCE)?;
-        self.ties.all().insert(lane, Tether::new(fd));
+    pub(super) fn tie(self: &Arc<Self>, lane: u32) -> Result<(), ConnectError> {
+        let secret = self.tether_secret(lane, None)?;
+        let fd = self.tether_by(secret, greeting::PATIENCE)?;
+        let teller = TiedLane { channel: Arc::downgrade(self), lane };
+        let tether = Tether::told_of((fd, secret), Some(Box::new(teller)));
+        self.ties.all().insert(lane, tether);
         Ok(())
+    }
+
+    /// Whoever had a tether of this lane by an earlier server has this one, or is gone. Where that
+    /// is not heard, the next one knows of this one no better.
+    fn tell_tied(&self, lane: u32, secret: u128) {
+        let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
+        let told = self.ask_until((until, false), |frame| {
+            frame.u8(call::TIED).u32(lane).u128(secret);
+        });
+        drop(told);
     }
 
     /// Replaces the tethers that ended with the last connection, by the thread that looks after
@@ -80,8 +108,9 @@ impl Channel {
         all.into_iter().all(|(lane, tether)| {
             let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
             let secret = self.tether_secret(lane, Some(until));
-            match secret.and_then(|secret| self.tether_by(secret, self.patience())) {
-                Ok(fd) => tether.replace(fd),
+            let fd = |secret| Ok((self.tether_by(secret, self.patience())?, secret));
+            match secret.and_then(fd) {
+                Ok((fd, secret)) => tether.replace(fd, secret),
                 // It has what it had.
                 Err(ConnectError::Declined { .. } | ConnectError::Garbled { .. }) => {}
                 Err(_) => return false,

@@ -148,6 +148,26 @@ impl Executor {
         Ok(())
     }
 
+    /// Whoever had a tether of this lane by the last server has this one, or is gone: if it stands.
+    fn hear_of_a_tether(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        call_number: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (lane, secret) = (fields.u32()?, fields.u128()?);
+        fields.end()?;
+        let tethered = Tethered { guest: number, serial: guest.serial, lane, secret };
+        let stands = self.guests.iter().flatten().any(|other| other.tether == Some(tethered));
+        if let Some(seat) = guest.seats.get_mut(&lane).filter(|_| stands) {
+            seat.end_doubt();
+        }
+        Framing::new(&mut self.outs[number].bytes, reply::ANSWER).u32(call_number).end();
+        self.touch(number);
+        Ok(())
+    }
+
     /// A connection that says nothing more: while it stands, the lane's endpoint lives.
     fn tether(
         &mut self,
@@ -504,6 +524,7 @@ impl Executor {
             kind @ call::PEERS => (kind, fields.u16()?.into()),
             kind @ call::TETHER => (kind, fields.u32()?.into()),
             kind @ call::RENEW => (kind, 0),
+            call::TIED => return self.hear_of_a_tether(number, guest, call_number, fields),
             _ => return Err(Garbled("a call in it is unknown").into()),
         };
         fields.end()?;
@@ -529,7 +550,7 @@ impl Executor {
                     return Err(HangUp::Declined("it asks for too many tethers".to_owned()));
                 }
                 let secret = draw_secret().map_err(HangUp::Declined)?;
-                self.promised.insert(secret, Tethered { guest: number, serial, lane });
+                self.promised.insert(secret, Tethered { guest: number, serial, lane, secret });
                 Framing::new(out, reply::ANSWER).u32(call_number).u128(secret).end();
             }
             call::RENEW => {

@@ -46,12 +46,13 @@ pub(super) struct Tenure {
     pub(super) is_by_connection: bool,
 }
 
-/// A lane that has a tether: its guest's number and serial, and its own.
-#[derive(Clone, Copy, Debug)]
+/// A lane that has a tether: its guest's number and serial, its own, and what the tether has said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tethered {
     pub(super) guest: usize,
     pub(super) serial: u64,
     pub(super) lane: u32,
+    pub(super) secret: u128,
 }
 
 impl Guest {
@@ -187,6 +188,11 @@ impl Seat {
     /// Whether something may keep it of which the server cannot know.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.was_tied
+    }
+
+    /// Whatever kept it by the last server has a tether of this one, or is gone.
+    pub(super) fn end_doubt(&mut self) {
+        self.was_tied = false;
     }
 
     pub(super) fn add_tether(&mut self) {

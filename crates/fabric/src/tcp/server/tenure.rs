@@ -83,7 +83,7 @@ impl Executor {
     }
 
     /// The last process that had this tether is gone.
-    pub(super) fn let_go(&mut self, Tethered { guest: number, serial, lane }: Tethered) {
+    pub(super) fn let_go(&mut self, Tethered { guest: number, serial, lane, .. }: Tethered) {
         let Some(mut guest) = self.guests[number].take_if(|guest| guest.serial == serial) else {
             return;
         };

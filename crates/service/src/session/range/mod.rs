@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use farlock_fabric::Tether;
 use farlock_locks::{Mode, Token};
 
 use super::guard::{Losable, Lost, Release};
@@ -474,8 +475,18 @@ impl RangeGuard {
 
     /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
     pub fn tether(&self) -> Option<OwnedFd> {
+        self.own_tether()?.duplicate().ok()
+    }
+
+    /// Says that whoever had an earlier tether has this one now: as
+    /// [`Guard::tether_is_passed_on`](super::Guard::tether_is_passed_on).
+    pub fn tether_is_passed_on(&self, tether: &OwnedFd) {
+        self.own_tether().into_iter().for_each(|own| own.is_passed_on(tether));
+    }
+
+    fn own_tether(&self) -> Option<&Tether> {
         match self.by.as_ref().filter(|_| !self.table.hub().is_forked())? {
-            HeldBy::Place(place) => place.tether.as_ref()?.duplicate().ok(),
+            HeldBy::Place(place) => place.tether.as_ref(),
             HeldBy::Shelf(_) => None,
         }
     }

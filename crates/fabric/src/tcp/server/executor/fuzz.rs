@@ -103,6 +103,7 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         body(request::CALL, |frame| frame.u32(5).u8(call::PEERS).u16(0)),
         body(request::CALL, |frame| frame.u32(5).u8(call::TETHER).u32(0)),
         body(request::CALL, |frame| frame.u32(5).u8(call::RENEW)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::TIED).u32(0).u128(1)),
         body(request::LANE, |frame| frame.u32(0).u8(2).u64(1).u64(0)),
         body(request::LANES_END, |frame| frame.u32(0)),
         body(request::RESUME, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1).u128(9)),

@@ -20,6 +20,9 @@ use crate::skips::{self, Skip};
 use crate::steps::Step;
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// Of what the steps before it have left of their caps, so much any step may use: one machine is
+/// slower than another, and so is one hour. The whole is none the longer.
+const LENT: Duration = MINUTE;
 
 /// Where and how steps run.
 pub(crate) struct Runner<'a> {
@@ -86,10 +89,12 @@ impl Runner<'_> {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let allowed = Reasons::parse(&text)?;
         let begun = Instant::now();
-        let mut rows = Vec::new();
+        let (mut rows, mut spare) = (Vec::new(), Duration::ZERO);
         for &step in steps {
             let left = whole.map_or(Duration::MAX, |w| w.saturating_sub(begun.elapsed()));
-            let row = self.step(step, left, &allowed);
+            let cap = MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX);
+            let row = self.step(step, left.min(most(cap, spare)), &allowed);
+            spare = (spare + cap).saturating_sub(row.elapsed);
             (self.print)(Stream::Out, &row.line());
             rows.push(row);
             if self.stop.load(Ordering::Relaxed) {
@@ -106,14 +111,14 @@ impl Runner<'_> {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn step(&self, step: Step, left: Duration, allowed: &Reasons) -> Row {
+    fn step(&self, step: Step, most: Duration, allowed: &Reasons) -> Row {
         let (name, title, cap) = (step.name, step.title, step.cap_minutes);
         (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} min)"));
         let begun = Instant::now();
         let mut skips = Vec::new();
         let mut gist = Gist::default();
         let verdict = self
-            .commands(step, left, |line| {
+            .commands(step, most, |line| {
                 skips.extend(Skip::announced(line));
                 gist.hear(line);
             })
@@ -122,8 +127,7 @@ impl Runner<'_> {
         Row { step, verdict, elapsed: begun.elapsed(), skips, gist }
     }
 
-    fn commands(&self, step: Step, left: Duration, mut hear: impl FnMut(&str)) -> Result<Verdict> {
-        let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
+    fn commands(&self, step: Step, most: Duration, mut hear: impl FnMut(&str)) -> Result<Verdict> {
         let begun = Instant::now();
         for line in step.commands {
             (self.print)(Stream::Out, &format!("$ {line}"));
@@ -134,7 +138,7 @@ impl Runner<'_> {
             if !self.builds_again {
                 command.env("CARGO_INCREMENTAL", "0");
             }
-            let left = cap.saturating_sub(begun.elapsed());
+            let left = most.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
                 (self.print)(stream, line);
                 hear(line);
@@ -143,7 +147,7 @@ impl Runner<'_> {
             let why = match end {
                 End::Exited(status) if status.success() => continue,
                 End::Exited(status) => status.to_string(),
-                End::OverLimit => format!("killed at its cap of {} min", cap.as_secs() / 60),
+                End::OverLimit => format!("killed after {} s, its cap", most.as_secs()),
                 End::LeftBehind => "left processes behind".to_owned(),
                 End::Interrupted => "interrupted".to_owned(),
             };
@@ -155,6 +159,11 @@ impl Runner<'_> {
     fn program(&self, name: &str) -> PathBuf {
         if name == "xtask" { self.xtask.to_owned() } else { name.into() }
     }
+}
+
+/// How long a step of this cap may take where those before it have left so much of theirs.
+fn most(cap: Duration, spare: Duration) -> Duration {
+    cap + spare.min(LENT)
 }
 
 /// A step whose skips are not all on the list fails. One that skips itself, by its own name, has
@@ -274,6 +283,14 @@ mod tests {
         assert_eq!(chosen, ["lint", "api"]);
         assert_eq!(select(CI, &[]).unwrap().len(), CI.len());
         assert!(select(CI, &["nonsense".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_step_may_use_a_minute_that_was_left_and_no_more() {
+        let minutes = |count| MINUTE * count;
+        assert_eq!(most(minutes(2), Duration::ZERO), minutes(2));
+        assert_eq!(most(minutes(2), MINUTE / 2), minutes(2) + MINUTE / 2);
+        assert_eq!(most(minutes(2), minutes(7)), minutes(3));
     }
 
     #[test]

@@ -429,6 +429,24 @@ fn who_waits_in_a_removed_region_is_told() {
 
 /// Who comes next finds another file, and has the lock there.
 #[test]
+fn a_release_that_is_awaited_tells_of_the_loss_too() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let stage = Stage::new();
+        let lock = stage.session().lock("t");
+        let held = match mode {
+            Mode::Exclusive => lock.exclusive().blocking(),
+            Mode::Shared => lock.shared().blocking(),
+        };
+        // A look at the file holds for a tick of a coarse clock.
+        thread::sleep(Duration::from_millis(20));
+        std::fs::remove_file(stage.dir().join("default")).unwrap();
+        let released = stage::block_on(held.unwrap().release());
+        let Err(ReleaseError::Lost { reason, .. }) = released else { panic!("{mode:?}") };
+        assert_eq!(reason, LostReason::RegionGone);
+    }
+}
+
+#[test]
 fn a_release_after_the_regions_file_was_deleted_is_not_ok() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let stage = Stage::new();

@@ -162,13 +162,13 @@ impl RangeSet for RangeBtree {
 
     fn leave(&mut self, start: u32) -> u32 {
         let looked = self.root.take(start);
-        loop {
-            match &mut self.root {
-                Node::Inner(nodes) if nodes.is_empty() => self.root = Node::default(),
-                Node::Inner(nodes) if nodes.len() == 1 => self.root = nodes.remove(0).1,
-                _ => return looked,
-            }
+        // Of the two nodes that it has at least it loses one at most.
+        while let Node::Inner(nodes) = &mut self.root
+            && nodes.len() == 1
+        {
+            self.root = nodes.remove(0).1;
         }
+        looked
     }
 
     fn is_empty(&self) -> bool {

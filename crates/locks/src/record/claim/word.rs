@@ -188,3 +188,18 @@ pub(super) const LOOK_NS: Nanos = 20_000_000;
 pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<ClaimWord> {
     Ok(ClaimWord(site.read128().await?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_verb_leaves_has_the_swapped_bits_and_the_others_as_they_were() {
+        let op =
+            MaskedCas { compare: 0b0100, compare_mask: 0b0110, swap: 0b1011, swap_mask: 0b0011 };
+        assert!(matched(&op, 0b1101) && !matched(&op, 0b1111));
+        assert_eq!(swapped(&op, 0b1101), 0b1111);
+        assert_eq!(swapped(&op, 0b0100), 0b0111);
+        assert_eq!(swapped(&MaskedCas::default(), 0b0101), 0b0101);
+    }
+}

@@ -147,7 +147,7 @@ pub enum ConnectError {
     Absent {
         /// The region's name.
         name: String,
-        /// Where it was looked for.
+        /// Where it was looked for: a directory, or a server's address.
         dir: PathBuf,
     },
     /// A directory or file is not ours alone: another owner, a symbolic link, or open to others.

@@ -83,15 +83,22 @@ impl Region {
         server: &str,
         tls: Option<&TlsFiles>,
         (name, label): (&str, &str),
+        makes: bool,
     ) -> Result<Self, ConnectError> {
         check_address(server, false).map_err(|wrong| ConnectError::Unreachable {
             server: shown_whole(server),
             source: io::Error::new(io::ErrorKind::InvalidInput, wrong),
         })?;
         let remote = match tls {
-            None => Remote::connect(server, name, label),
             Some(_) if !cfg!(feature = "tls") => Err(without_tls()),
-            Some(files) => Remote::connect_secured(&ClientTls::load(files)?, server, name, label),
+            tls => {
+                let tls = tls.map(ClientTls::load).transpose()?;
+                match (tls, makes) {
+                    (tls, false) => Remote::find(tls.as_ref(), server, name, label),
+                    (None, true) => Remote::connect(server, name, label),
+                    (Some(tls), true) => Remote::connect_secured(&tls, server, name, label),
+                }
+            }
         };
         remote.map(Self::There)
     }

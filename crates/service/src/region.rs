@@ -254,7 +254,12 @@ impl RegionOptions {
     pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
         self.check_name()?;
         if let Some(server) = &self.server {
-            return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
+            return Region::connect(
+                server,
+                self.tls.as_ref(),
+                (&self.name, &self.shown_as()),
+                true,
+            );
         }
         self.check_dirs()?;
         Region::open(&self.of_host())
@@ -264,7 +269,12 @@ impl RegionOptions {
     pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
         self.check_name()?;
         if let Some(server) = &self.server {
-            return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
+            return Region::connect(
+                server,
+                self.tls.as_ref(),
+                (&self.name, &self.shown_as()),
+                true,
+            );
         }
         self.check_dirs()?;
         Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })

@@ -140,14 +140,22 @@ impl Server {
         let is_open = tls.is_none();
         let teller = Teller::default();
         let told = Arc::clone(&teller);
-        let open = move |name: &str| {
-            let opened = open(&options, &host, name, is_open);
-            if let (Some(tell), Some(event)) = (told.get(), event(&host, name, &opened)) {
-                tell(event);
+        let opener = |makes| {
+            let (options, host, told) = (options.clone(), host.clone(), Arc::clone(&told));
+            move |name: &str| {
+                let opened = open(&options, &host, (name, makes), is_open);
+                // One that asks for what is not there asks for nothing that it may not have.
+                let is_absent = !makes && matches!(opened, Err(ConnectError::Absent { .. }));
+                if let (Some(tell), Some(event)) = (told.get(), event(&host, name, &opened))
+                    && !is_absent
+                {
+                    tell(event);
+                }
+                opened
             }
-            opened
         };
-        let bound = tcp::Server::bind(address, open, limits);
+        let bound = tcp::Server::bind(address, opener(true), limits);
+        let bound = bound.map(|bound| bound.finding(opener(false)));
         let told = Arc::clone(&teller);
         let on_short = move |why: &io::Error| {
             if let Some(tell) = told.get() {
@@ -254,7 +262,7 @@ fn is_served(options: &RegionOptions) -> bool {
 fn open(
     options: &RegionOptions,
     host: &Host,
-    name: &str,
+    (name, makes): (&str, bool),
     is_open: bool,
 ) -> Result<Host, ConnectError> {
     if name == options.name {
@@ -263,7 +271,7 @@ fn open(
     }
     match name.split_once(STORE_OF) {
         Some((region, store)) if region == options.name => {
-            Host::open(&host_options(options, store))
+            Host::open(&HostOptions { create: makes, ..host_options(options, store) })
         }
         _ => {
             let asked = name.split(STORE_OF).next().unwrap_or_default();

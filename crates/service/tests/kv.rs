@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use farlock::{Kv, KvError, Session, Token};
+use farlock::kv::{KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
+use farlock::{ConnectError, Kv, KvError, Session, Token};
 use rustix::process::Signal;
+use stage::serving::Serving;
 use stage::{Stage, ended, kill, pid};
 
 #[test]
@@ -399,6 +400,46 @@ fn what_is_dumped_can_be_loaded() {
     assert_eq!(stage.run(&["kv", "get", "a"]).1, "1\n");
     // A file that cannot be written leaves nothing behind.
     assert_eq!(stage.run(&["kv", "dump", "-s", "one", "/dev/full/x"]).0, 71);
+}
+
+/// Nor by a server.
+#[test]
+fn who_reads_makes_no_store() {
+    let stage = Stage::new();
+    let serving = Serving::on(&stage);
+    for server in ["", &serving.address] {
+        let run = |words: &[&str]| {
+            let mut command =
+                stage.farlock(&[&["kv", words[0], "-s", "log"], &words[1..]].concat());
+            ended(command.env("FARLOCK_SERVER", server).output().unwrap())
+        };
+        let reads: [&[&str]; 8] = [
+            &["get", "k"],
+            &["del", "k"],
+            &["cas", "k", "v", "w"],
+            &["ttl", "k"],
+            &["scan"],
+            &["dump"],
+            &["sweep"],
+            &["index"],
+        ];
+        for words in reads {
+            let (status, _, said) = run(words);
+            assert_eq!((status, said.contains("no-such-store")), (1, true), "{words:?}: {said}");
+        }
+        assert_eq!(stage.run(&["kv", "ls"]).1, "");
+        assert_eq!(run(&["put", "--index", "ordered", "k", "v"]).0, 0);
+        assert_eq!(run(&["index"]).1, "ordered\n");
+        assert_eq!(stage.run(&["kv", "drop", "log"]).0, 0);
+    }
+    let wanted = || StoreOptions::new("log").existing();
+    for options in [stage.options(), serving.options()] {
+        let absent = Kv::open(&options, wanted()).map(drop);
+        let Err(KvError::Open { name, source: ConnectError::Absent { .. } }) = absent else {
+            panic!("{absent:?}")
+        };
+        assert_eq!(name, "log");
+    }
 }
 
 #[test]

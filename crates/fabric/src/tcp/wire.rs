@@ -76,6 +76,8 @@ pub(super) mod request {
     pub(in super::super) const LANE: u8 = 13;
     /// Behind those, that there are no others.
     pub(in super::super) const LANES_END: u8 = 14;
+    /// The same as [`HELLO`], by one for which no region is made.
+    pub(in super::super) const FIND: u8 = 15;
 }
 
 /// What a frame says that the server sends.
@@ -98,6 +100,8 @@ pub(super) mod reply {
     pub(in super::super) const ANSWER: u8 = 8;
     /// Those that connect by this name find another region.
     pub(in super::super) const GONE: u8 = 9;
+    /// The region that was to be found is not there.
+    pub(in super::super) const ABSENT: u8 = 10;
     /// A lane that the client goes on with is dead.
     pub(in super::super) const DEAD: u8 = 10;
     /// Endpoints that are there, behind a greeting.

@@ -62,12 +62,14 @@ pub(crate) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
     options.growing_by(BYTES_MAX - BYTES_FIRST)
 }
 
-fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> {
+fn connect(options: &RegionOptions, wanted: &StoreOptions) -> Result<Region, ConnectError> {
     options.check_name()?;
+    let (name, makes) = (&wanted.name, wanted.create);
     match &options.server {
         Some(server) => {
             let (served, label) = (served_name(options, name), options.shown_as());
-            let connected = Region::connect(server, options.tls.as_ref(), (&served, &label));
+            let (tls, names) = (options.tls.as_ref(), (&*served, &*label));
+            let connected = Region::connect(server, tls, names, makes);
             // A right is one to the region: by its name people know it.
             connected.map_err(|error| match error {
                 ConnectError::Declined { server, why } => {
@@ -75,10 +77,13 @@ fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> 
                     let why = why.replace(&format!("{served:?}"), &region);
                     ConnectError::Declined { server, why }
                 }
+                ConnectError::Absent { dir, .. } => {
+                    ConnectError::Absent { name: name.clone(), dir }
+                }
                 error => error,
             })
         }
-        None => Region::open(&host_options(options, name)),
+        None => Region::open(&HostOptions { create: makes, ..host_options(options, name) }),
     }
 }
 
@@ -97,7 +102,7 @@ impl Hub {
         let name = &wanted.name;
         wanted.check_name()?;
         let open = |source| KvError::Open { name: name.clone(), source };
-        let region = connect(options, name).map_err(open)?;
+        let region = connect(options, wanted).map_err(open)?;
         let (orders, ordered) = channel();
         let unparker = Unparker::default();
         let (kept, parked) = (region.clone(), unparker.clone());

@@ -100,12 +100,14 @@ pub struct StoreOptions {
     pub name: String,
     /// The index that it is to have; `None`: any.
     pub index: Option<Index>,
+    /// Whether a store that is not there is made.
+    pub create: bool,
 }
 
 impl StoreOptions {
     /// The store of this name.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), index: None }
+        Self { name: name.into(), index: None, create: true }
     }
 
     /// The same with this index. A store that has another one is refused
@@ -113,6 +115,14 @@ impl StoreOptions {
     #[must_use]
     pub fn with_index(self, index: Index) -> Self {
         Self { index: Some(index), ..self }
+    }
+
+    /// The same, if it is there: one that is missing is not made, and opening it fails
+    /// ([`KvError::Open`](super::KvError::Open), of which the source is
+    /// [`Absent`](crate::ConnectError::Absent)).
+    #[must_use]
+    pub fn existing(self) -> Self {
+        Self { create: false, ..self }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::home::home_id;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::tls::ClientTls;
-use crate::tcp::wire::{Framing, MAGIC, VERSION, request, visible};
+use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request, visible};
 
 /// A region that a server serves. Clones are the same connection; its endpoints share one TCP
 /// connection, and die with it.
@@ -31,7 +31,7 @@ impl Remote {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(server: &str, region: &str, label: &str) -> Result<Self, ConnectError> {
-        Self::connect_by(None, server, region, label)
+        Self::connect_by(None, server, (request::HELLO, region), label)
     }
 
     /// The same over TLS: server and client show each other certificates.
@@ -44,23 +44,39 @@ impl Remote {
         region: &str,
         label: &str,
     ) -> Result<Self, ConnectError> {
-        Self::connect_by(Some(tls), server, region, label)
+        Self::connect_by(Some(tls), server, (request::HELLO, region), label)
+    }
+
+    /// The same, in the clear or over TLS, of a region that is not made where it is missing.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: [`Absent`](ConnectError::Absent) where it is missing.
+    pub fn find(
+        tls: Option<&ClientTls>,
+        server: &str,
+        region: &str,
+        label: &str,
+    ) -> Result<Self, ConnectError> {
+        Self::connect_by(tls, server, (request::FIND, region), label)
     }
 
     fn connect_by(
         tls: Option<&ClientTls>,
         server: &str,
-        region: &str,
+        (how, region): (u8, &str),
         label: &str,
     ) -> Result<Self, ConnectError> {
         // No host has a name that is not visible.
         let server = &visible(server);
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
         let mut hello = Vec::new();
-        let mut frame = Framing::new(&mut hello, request::HELLO);
+        let mut frame = Framing::new(&mut hello, how);
         frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).end();
         let asked_at = boot_time();
         let (stream, greeting, rest) = greet(tls, server, &hello, PATIENCE)?;
+        if greeting == [reply::ABSENT] {
+            return Err(ConnectError::Absent { name: region.to_owned(), dir: server.into() });
+        }
         let facts = read_greeting(&greeting, server, asked_at)?;
         let names = (server.to_owned(), region.to_owned());
         let (stream, owner) = ((stream, tls.cloned()), Owner::this(label.to_owned()));

@@ -59,6 +59,8 @@ pub(super) enum HangUp {
     Garbled,
     /// It asked for something that it cannot have; it is told why.
     Declined(String),
+    /// It asked for a region that is not there, and that is not to be made for it.
+    Absent,
     /// It does not: the connection goes on as that of this guest, which was away.
     Resumes(usize),
 }
@@ -75,6 +77,7 @@ pub(super) struct Executor {
     tls: Option<ServerTls>,
     interrupt: Arc<Interrupt>,
     pub(super) open: Opener,
+    pub(super) find: Option<Opener>,
     on_short: OnShort,
     pub(super) limits: Limits,
     /// By number; a guest that is served is taken out.
@@ -135,6 +138,7 @@ impl Executor {
             tls,
             interrupt,
             open,
+            find: None,
             on_short,
             limits,
             guests: Vec::new(),
@@ -380,15 +384,23 @@ impl Executor {
             Ok(true) => self.guests[number] = Some(guest),
             Ok(false) => self.leave(number, guest),
             Err(HangUp::Garbled) => self.part(number, guest),
-            Err(HangUp::Declined(why)) => {
-                let out = &mut self.outs[number];
-                Framing::new(&mut out.bytes, reply::DECLINED).u32(0).text(&why).end();
-                // What it does not take now it never will.
-                let _ = guest.stream.as_ref().map(|stream| out.flush(stream));
-                self.part(number, guest);
+            Err(HangUp::Declined(why)) => self.part_with(number, guest, |out| {
+                Framing::new(out, reply::DECLINED).u32(0).text(&why).end();
+            }),
+            Err(HangUp::Absent) => {
+                self.part_with(number, guest, |out| Framing::new(out, reply::ABSENT).end());
             }
             Err(HangUp::Resumes(away)) => self.resume(number, guest, away),
         }
+    }
+
+    /// Tells a guest this last.
+    fn part_with(&mut self, number: usize, guest: Guest, say: impl FnOnce(&mut Vec<u8>)) {
+        let out = &mut self.outs[number];
+        say(&mut out.bytes);
+        // What it does not take now it never will.
+        let _ = guest.stream.as_ref().map(|stream| out.flush(stream));
+        self.part(number, guest);
     }
 
     /// Reads some, and does what is asked for. Returns whether the client is still there.

@@ -38,8 +38,8 @@ impl Executor {
     ) -> Result<(), HangUp> {
         let mut fields = Fields(frame);
         let kind = fields.u8()?;
-        if kind == request::HELLO {
-            return self.greet(number, guest, fields);
+        if kind == request::HELLO || kind == request::FIND {
+            return self.greet(number, guest, fields, kind == request::HELLO);
         }
         if kind == request::TETHER {
             return self.tether(number, guest, fields);
@@ -78,8 +78,9 @@ impl Executor {
         number: usize,
         guest: &mut Guest,
         mut fields: Fields<'_>,
+        makes: bool,
     ) -> Result<(), HangUp> {
-        let region = self.heed_greeting(guest, &mut fields, |fields| fields.end())?;
+        let region = self.heed_greeting(guest, &mut fields, makes, |fields| fields.end())?;
         guest.region = Some(region);
         guest.lease.secret = draw_secret().map_err(HangUp::Declined)?;
         guest.lease.until = self.lease_from_now();
@@ -91,7 +92,7 @@ impl Executor {
     /// A client comes back whose connection broke.
     fn greet_again(&mut self, guest: &mut Guest, mut fields: Fields<'_>) -> Result<(), HangUp> {
         let mut secret = 0;
-        let region = self.heed_greeting(guest, &mut fields, |mut fields| {
+        let region = self.heed_greeting(guest, &mut fields, true, |mut fields| {
             secret = fields.u128()?;
             fields.end()
         })?;
@@ -99,11 +100,13 @@ impl Executor {
         Err(HangUp::Resumes(self.away(region, secret).ok_or_else(unknown)?))
     }
 
-    /// What both greetings begin with, and the rest. Returns the region.
+    /// What all greetings begin with, and the rest. Returns the region, which is made where it is
+    /// missing and the client wants that.
     fn heed_greeting<'f>(
         &mut self,
         guest: &mut Guest,
         fields: &mut Fields<'f>,
+        makes: bool,
         rest: impl FnOnce(Fields<'f>) -> Result<(), Garbled>,
     ) -> Result<usize, HangUp> {
         let (magic, version) = (fields.u64()?, fields.u16()?);
@@ -114,7 +117,10 @@ impl Executor {
         // From another home it came by a tunnel, whose end is not the client's.
         let is_one_home = home != 0 && home == home_id();
         guest.lease.is_by_connection &= is_one_home || self.limits.closed != Closed::Auto;
-        self.served_by_name(name).map_err(|error| HangUp::Declined(chain(&error)))
+        self.served_by_name(name, makes).map_err(|error| match error {
+            ConnectError::Absent { .. } if !makes => HangUp::Absent,
+            error => HangUp::Declined(chain(&error)),
+        })
     }
 
     fn hear_of_a_lane(
@@ -190,12 +196,13 @@ impl Executor {
         Ok(())
     }
 
-    fn served_by_name(&mut self, name: &str) -> Result<usize, ConnectError> {
+    fn served_by_name(&mut self, name: &str, makes: bool) -> Result<usize, ConnectError> {
         let is_it = |served: &Served| !served.host.is_deleted() && served.name == name;
         if let Some(region) = self.served.iter().position(is_it) {
             return Ok(region);
         }
-        self.served.push(Served::new(name, (self.open)(name)?)?);
+        let open = self.find.as_mut().filter(|_| !makes).unwrap_or(&mut self.open);
+        self.served.push(Served::new(name, open(name)?)?);
         let region = self.served.len() - 1;
         self.adopt(region)?;
         Ok(region)

@@ -32,6 +32,7 @@ use crate::tcp::tls::ServerTls;
 pub struct Server {
     listener: TcpListener,
     open: Opener,
+    find: Option<Opener>,
     limits: Limits,
     served: Vec<Served>,
     tls: Option<ServerTls>,
@@ -73,7 +74,18 @@ impl Server {
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
         let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });
         let (served, on_short) = (Vec::new(), Box::new(|_: &io::Error| {}));
-        Ok(Self { listener, open, limits, served, tls: None, on_short, stop })
+        Ok(Self { listener, open, find: None, limits, served, tls: None, on_short, stop })
+    }
+
+    /// Has this open what a client names for which no region is to be made
+    /// ([`Remote::find`](crate::tcp::Remote::find)): it says [`ConnectError::Absent`] of one that
+    /// is not there. Without it such clients get what others get.
+    #[must_use]
+    pub fn finding(
+        self,
+        find: impl FnMut(&str) -> Result<Host, ConnectError> + Send + 'static,
+    ) -> Self {
+        Self { find: Some(Box::new(find)), ..self }
     }
 
     /// Has this told where the system has no descriptor or memory for one more client, again and
@@ -119,10 +131,11 @@ impl Server {
     /// # Errors
     /// What the system says of what all clients need; what concerns one ends that one's connection.
     pub fn run(self) -> io::Result<()> {
-        let Self { listener, open, limits, served, tls, on_short, stop } = self;
+        let Self { listener, open, find, limits, served, tls, on_short, stop } = self;
         let (interrupt, regions) = (Arc::clone(&stop.interrupt), served.len());
         let asked = (open, on_short);
         let mut executor = Executor::new((listener, tls), asked, limits, served, interrupt)?;
+        executor.find = find;
         let mut turned =
             (0..regions).try_for_each(|region| executor.adopt(region).map_err(io::Error::other));
         while turned.is_ok() && !stop.is_stopped.load(Ordering::SeqCst) {

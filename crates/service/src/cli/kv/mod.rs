@@ -20,7 +20,7 @@ use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
-use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
+use farlock::{ConnectError, DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
 use farlock_fabric::chain;
 
 use super::inherited::input_is_open;
@@ -280,7 +280,7 @@ impl From<KvError> for Failure {
             KvError::BadName { .. } | KvError::BadKey { .. } | KvError::TooLong { .. } => {
                 Exit::USAGE
             }
-            KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
+            KvError::Open { source: ConnectError::Name { .. }, .. } => Exit::USAGE,
             KvError::Thread(_) => Exit::SYSTEM,
             _ => Exit::UNAVAILABLE,
         };
@@ -335,10 +335,13 @@ impl StoreArg {
 
     /// The store, if it is there: to read in it does not make it.
     fn existing(&self, places: &Places) -> Result<Kv, Failure> {
-        if self.is_there(places)? {
-            self.open(places, None)
-        } else {
-            Err(no_such_store(&self.store))
+        self.found(places)?.ok_or_else(|| no_such_store(&self.store))
+    }
+
+    fn found(&self, places: &Places) -> Result<Option<Kv>, Failure> {
+        match Kv::open(&self.options(places)?, StoreOptions::new(&self.store).existing()) {
+            Err(KvError::Open { source: ConnectError::Absent { .. }, .. }) => Ok(None),
+            opened => Ok(Some(opened?)),
         }
     }
 
@@ -346,22 +349,14 @@ impl StoreArg {
     /// be printed of it.
     fn awaited(&self, places: &Places, wait: Option<Duration>) -> Result<Option<Kv>, Failure> {
         let begun = Instant::now();
-        while !self.is_there(places)? {
+        loop {
+            if let Some(store) = self.found(places)? {
+                return Ok(Some(store));
+            }
             if !watch::nap(begun, wait)? {
                 return Ok(None);
             }
         }
-        self.open(places, None).map(Some)
-    }
-
-    /// Whether there is such a store. A server makes it where it is missing.
-    fn is_there(&self, places: &Places) -> Result<bool, Failure> {
-        StoreOptions::new(&self.store).check_name()?;
-        if self.region.server().is_some() {
-            return Ok(true);
-        }
-        let names = places.region(&self.region)?.store_names();
-        Ok(names.map_err(SessionError::Connect)?.contains(&self.store))
     }
 }
 

@@ -109,6 +109,7 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         body(request::RESUME, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1).u128(9)),
         hello(),
         body(request::TETHER, |frame| frame.u64(MAGIC).u16(VERSION).u128(7)),
+        body(request::FIND, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1)),
     ]);
     requests
 }

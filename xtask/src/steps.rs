@@ -13,8 +13,8 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it shows, in a few words.
     pub(crate) title: &'static str,
-    /// The whole step is killed after this many minutes, and fails; a minute later where those before
-    /// it have left that of theirs.
+    /// The whole step is killed after this many minutes, and fails; a minute later where those
+    /// before it have left that of theirs.
     pub(crate) cap_minutes: u64,
     /// Environment of all its commands.
     pub(crate) env: &'static [(&'static str, &'static str)],

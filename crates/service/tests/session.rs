@@ -12,7 +12,7 @@ use std::task::Context;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, LostReason, Mode, Observer, RegionOptions, Session};
+use farlock::{AcquireError, LostReason, Mode, RegionOptions, Session};
 use rustix::process::Signal;
 use stage::{Stage, block_on, kill, now_ns, pid};
 
@@ -368,32 +368,4 @@ fn a_session_takes_no_wake_up_of_its_thread() {
     let begun = Instant::now();
     std::thread::park_timeout(Duration::from_secs(10));
     assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
-}
-
-/// Nobody looks at a clock for who need not wait, and what a place noted before is not shown.
-#[test]
-fn who_has_waited_is_shown_since_when_and_who_has_not_is_not() {
-    let stage = Stage::new();
-    let (session, other) = (stage.session(), stage.session());
-    let lock = session.lock("t");
-    let is_dated = || {
-        let locks = Observer::open(&stage.options()).unwrap().locks().unwrap();
-        let mut all = locks.iter().flat_map(|lock| &lock.participants);
-        all.find(|one| one.is_holder).unwrap().elapsed.is_some()
-    };
-    for _ in 0..2 {
-        let held = other.lock("t").exclusive().blocking().unwrap();
-        let waits = std::thread::spawn({
-            let lock = lock.clone();
-            move || lock.exclusive().blocking().unwrap()
-        });
-        stage.until_waiting(1);
-        drop(held);
-        let waited = waits.join().unwrap();
-        assert!(is_dated());
-        drop(waited);
-        let at_once = lock.exclusive().blocking().unwrap();
-        assert!(!is_dated());
-        drop(at_once);
-    }
 }

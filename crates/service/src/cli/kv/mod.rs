@@ -21,7 +21,7 @@ use clap::builder::PossibleValuesParser;
 use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
 use farlock::{ConnectError, DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
-use farlock_fabric::chain;
+use farlock_fabric::{Host, chain};
 
 use super::inherited::input_is_open;
 use super::lock::seconds;
@@ -339,7 +339,10 @@ impl StoreArg {
     }
 
     fn found(&self, places: &Places) -> Result<Option<Kv>, Failure> {
-        match Kv::open(&self.options(places)?, StoreOptions::new(&self.store).existing()) {
+        let (options, store) = (self.options(places)?, StoreOptions::new(&self.store).existing());
+        store.check_name()?;
+        Host::check_name(&options.name).map_err(SessionError::Connect)?;
+        match Kv::open(&options, store) {
             Err(KvError::Open { source: ConnectError::Absent { .. }, .. }) => Ok(None),
             opened => Ok(Some(opened?)),
         }

@@ -674,7 +674,11 @@ fn a_waiter_whose_guardian_was_killed_says_that_nothing_was_run() {
     let mut waiter = stage.farlock(&["lock", "t", "--", "touch"]);
     let waiter = waiter.arg(stage.file("begun")).stderr(Stdio::piped()).spawn().unwrap();
     stage.until_waiting(1);
-    kill(guardian(&waiter), Signal::KILL);
+    let guardian = guardian(&waiter);
+    kill(guardian, Signal::KILL);
+    // One that is still dying may be told to run it, as far as `farlock` knows.
+    let stat = format!("/proc/{}/stat", guardian.as_raw_nonzero());
+    stage.until(|| !std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
     kill(pid(&holder), Signal::TERM);
     holder.wait().unwrap();
     let (status, _, said) = ended(waiter.wait_with_output().unwrap());

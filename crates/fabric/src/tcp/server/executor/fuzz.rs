@@ -244,7 +244,8 @@ fn what_comes_before_a_hello_changes_nothing() {
     let (word, slot) = (stand.region.heap().0, Slot(0));
     let mut corpus = requests(word, Mailbox { endpoint: stand.id, slot });
     // Of a hello something is always wrong.
-    corpus.retain(|request| request[0] != request::HELLO);
+    corpus.retain(|request| !matches!(request[0], request::HELLO | request::FIND));
+    corpus.push(body(request::FIND, |frame| frame.u64(MAGIC).u16(VERSION).text("another").u128(1)));
     corpus
         .push(body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("another").u128(1)));
     corpus

@@ -140,8 +140,8 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "models",
-        title: "range locks in every order of two or three threads, and under ThreadSanitizer; \
-                they, and sleeping in shared memory, in many orders of a few",
+        title: "range locks in every order of two or three threads; they, and sleeping in shared \
+                memory, in many orders of a few",
         cap_minutes: 2,
         commands: &[
             "env RUSTFLAGS=--cfg=loom cargo test --release --package=farlock-local --test=loom \
@@ -149,15 +149,23 @@ pub(crate) const CI: &[Step] = &[
             "env RUSTFLAGS=--cfg=shuttle cargo test --release --package=farlock-local \
                 --package=farlock-fabric --package=farlock-locks --test=shuttle \
                 --target-dir=target/shuttle",
-            "xtask races races",
         ],
         ..PLAIN
     },
     Step {
+        name: "races",
+        title: "range locks under ThreadSanitizer",
+        cap_minutes: 1,
+        commands: &["xtask races races"],
+        ..PLAIN
+    },
+    Step {
         name: "figures",
-        title: "every kind of measurement runs, and judges rightly",
+        title: "every kind of measurement runs, and judges rightly; what the README and the \
+                proving ground show is what happens",
         cap_minutes: 1,
         commands: &[
+            "xtask transcripts README.md docs/proving-ground.md",
             "xtask figures",
             lab!(
                 "served --systems served,redis,memory,memory-served --seconds 0.05 \
@@ -390,13 +398,6 @@ pub(crate) const CI: &[Step] = &[
             narrow!("pct --acquisitions 4 --protocol shiftlock --budget 6s"),
             narrow!("pct --acquisitions 4 --protocol dslr --budget 6s"),
         ],
-    },
-    Step {
-        name: "transcripts",
-        title: "what the README and the proving ground show is what happens",
-        cap_minutes: 1,
-        commands: &["xtask transcripts README.md docs/proving-ground.md"],
-        ..PLAIN
     },
 ];
 

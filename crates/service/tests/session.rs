@@ -38,6 +38,24 @@ fn a_lock_is_held_until_its_guard_goes() {
     assert!(lock.exclusive().blocking().is_ok(), "a dropped guard was released");
 }
 
+/// A hold reads no clock. The time that is noted of a wait is that of the wait alone.
+#[test]
+fn a_holder_that_had_to_wait_is_shown_without_a_time() {
+    let stage = Stage::new();
+    let held = stage.session().lock("t").exclusive().blocking().unwrap();
+    let lock = stage.session().lock("t");
+    let waiter = thread::spawn(move || lock.exclusive().blocking().unwrap());
+    stage.until_waiting(1);
+    let look = || stage.session().lock("t").shared().at_once().blocking().unwrap_err();
+    let AcquireError::Busy { holders, .. } = look() else { panic!("it is held") };
+    assert_eq!(holders.list()[0].elapsed, None);
+    held.release().blocking().unwrap();
+    let held = waiter.join().unwrap();
+    let AcquireError::Busy { holders, .. } = look() else { panic!("it is held") };
+    assert_eq!(holders.list()[0].elapsed, None);
+    drop(held);
+}
+
 #[test]
 fn readers_share_across_sessions() {
     let stage = Stage::new();

@@ -340,6 +340,67 @@ fn cut_at_many_bytes(both: &Both, closed: Closed, step: usize) {
     assert!(closed == Closed::Death || cuts.added == cuts.done);
 }
 
+/// Passes all on to the server, and so many bytes back; then hangs up on both. Returns whether that
+/// was all that the server has said.
+fn cut_answers(proxy: &TcpListener, server: &str, most: usize) -> bool {
+    let (mut client, _) = proxy.accept().unwrap();
+    let mut onward = TcpStream::connect(server).unwrap();
+    let (back, mut answers) = (onward.try_clone().unwrap(), client.try_clone().unwrap());
+    let asking = std::thread::spawn(move || {
+        let _ = std::io::copy(&mut client, &mut onward);
+        let _ = onward.shutdown(Shutdown::Both);
+    });
+    let passed = std::io::copy(&mut back.take(most as u64), &mut answers).unwrap_or(0);
+    let _ = answers.shutdown(Shutdown::Both);
+    asking.join().unwrap();
+    passed < most as u64
+}
+
+/// Each is executed once, whichever byte of the answer was the last to arrive. How its links ended
+/// does not lie in the region.
+#[test]
+fn a_chain_whose_answer_is_cut_off_is_answered_again() {
+    let both = Both::within("tcp-cut-chains", limits(Duration::from_secs(10), Closed::Doubt));
+    let (here, at) = (both.here(), both.word(3));
+    for most in 0.. {
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = proxy.local_addr().unwrap().to_string();
+        let is_over = AtomicBool::new(false);
+        let (done, was_all) = std::thread::scope(|scope| {
+            let passing = scope.spawn(|| {
+                let was_all = cut_answers(&proxy, &both.address, most);
+                while !is_over.load(Ordering::SeqCst) {
+                    cut_answers(&proxy, &both.address, usize::MAX);
+                }
+                was_all
+            });
+            let endpoint = both.connect(&address).and_then(|region| region.endpoint());
+            let done = endpoint.ok().map(|e| {
+                let data = [most as u64];
+                let links = [
+                    Verb::Faa64 { addr: at, add: 1 }.into(),
+                    Verb::Write { addr: at.plus(8), data: &data }.into(),
+                    Verb::Faa64 { addr: at, add: 1 }.into(),
+                ];
+                [0, 1].map(|_| (block_on(&e, e.chain(&links)), e.link(0).old, e.link(2).old))
+            });
+            is_over.store(true, Ordering::SeqCst);
+            drop(TcpStream::connect(&address));
+            (done, passing.join().unwrap())
+        });
+        let Some(chains) = done else { continue };
+        for (ended, first, last) in chains {
+            assert_eq!((ended, last), (Ok(()), first + 1), "{most} bytes came");
+        }
+        block_on(&here, here.read64(at)).unwrap();
+        assert_eq!(here.old(), chains[1].2 + 1, "{most} bytes came");
+        if was_all {
+            assert!(most > 200, "{most}");
+            break;
+        }
+    }
+}
+
 /// What a client has lies in the region: its life, its record, its mail, what it waits for.
 #[test]
 fn a_server_that_is_restarted_goes_on_where_it_was() {

@@ -12,6 +12,7 @@ pub mod faces;
 pub mod holds;
 pub mod kv;
 pub mod ledger;
+mod links;
 pub mod log;
 pub mod part;
 pub mod pulse;

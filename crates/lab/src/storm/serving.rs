@@ -4,14 +4,27 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use farlock::{Session, SessionError};
 
+use super::links::Links;
 use crate::face;
 
 /// How long those live that die while there is no server, or while its end is in doubt.
 pub(super) const LEASE: Duration = Duration::from_secs(2);
+
+/// How long what a client says may not arrive, before it may lose what it has: the rest is for
+/// restarts of the server, and to come back.
+pub(super) const LOSES: Duration = Duration::from_secs(1);
+
+/// How long a client that was cut off may take to come back before it is hurt otherwise.
+pub(super) const COMES_BACK: Duration = Duration::from_millis(200);
+
+/// How long a worker tries to reach a server that is being started again, and how often.
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const NAP: Duration = Duration::from_millis(5);
 
 /// A server of the storm's region, as people start one.
 pub(super) struct Serving {
@@ -42,6 +55,11 @@ impl Serving {
         Ok(())
     }
 
+    /// What lies between it and its clients, where their connections are broken.
+    pub(super) fn links(&self) -> anyhow::Result<Option<Links>> {
+        self.doubts.then(|| Links::to(&self.address)).transpose()
+    }
+
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("cannot kill the server")?;
         self.child.wait().context("cannot await the server")?;
@@ -54,5 +72,16 @@ impl Drop for Serving {
         // What counts is that none is left.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A session by a server, also where that is just being started again.
+pub(super) fn connect(server: &str) -> Result<Session, SessionError> {
+    let begun = Instant::now();
+    loop {
+        match Session::connect(server) {
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
+            connected => return connected,
+        }
     }
 }

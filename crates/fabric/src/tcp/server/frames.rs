@@ -308,6 +308,10 @@ impl Executor {
         // What only reads may be done twice.
         let before =
             if only_reads { Before::Nothing } else { endpoint.begin_verb(ticket, count > 0) };
+        let is_new = before == Before::Nothing;
+        if !is_new && self.answers_again(number, seat, ticket) {
+            return Ok(());
+        }
         let (mut data, mut bytes) =
             (std::mem::take(&mut self.data), std::mem::take(&mut self.answer));
         let mut answer = Framing::new(&mut bytes, reply::DONE);
@@ -316,38 +320,38 @@ impl Executor {
         for _ in 0..count.max(1) {
             let verb = take_link(&mut fields, &mut data)?.verb;
             dead = dead.or_else(|| self.served[region].dead_looked_at(&verb));
-            ended = match before {
-                Before::Nothing => {
-                    let ended = self.execute_verb(endpoint, &verb, &mut answer);
-                    endpoint.end_verb(status_code(ended), endpoint.old());
-                    ended
-                }
-                Before::Ended(code, old) if count == 0 => {
-                    let ended = status_of(code)?;
-                    put_end(&mut answer, &verb, ended, old, &[]);
-                    ended
-                }
-                Before::Past if !is_signalled => Ok(()),
-                _ => {
-                    put_end(&mut answer, &verb, Err(Fault::Lost), 0, &[]);
-                    Err(Fault::Lost)
-                }
+            ended = if is_new {
+                let ended = self.execute_verb(endpoint, &verb, &mut answer);
+                endpoint.end_verb(status_code(ended), endpoint.old());
+                ended
+            } else {
+                put_end_again(before, asked, &verb, &mut answer)?
             }
         }
         answer.end();
         self.data = data;
         self.tell_effects(number, guest, region, dead);
-        let out = &mut self.outs[number].bytes;
         if is_signalled && let Some(seat) = guest.seats.get_mut(&lane) {
-            seat.forward_mail(lane, out);
+            seat.forward_mail(lane, &mut self.outs[number].bytes);
+            if count > 0 && !only_reads && is_new {
+                seat.has_answered(ticket, &bytes);
+            }
         }
         if is_signalled || ended.is_err() {
-            out.extend_from_slice(&bytes);
+            self.outs[number].bytes.extend_from_slice(&bytes);
         }
         bytes.clear();
         self.answer = bytes;
         self.touch(number);
         Ok(())
+    }
+
+    /// Answers a chain that has come again as before. `false`: how is not known.
+    fn answers_again(&mut self, number: usize, seat: &Seat, ticket: u32) -> bool {
+        let Some(answer) = seat.answer_to(ticket) else { return false };
+        self.outs[number].bytes.extend_from_slice(answer);
+        self.touch(number);
+        true
     }
 
     /// Tells what all must know before a verb's end is known. Whoever reads of an endpoint would
@@ -604,4 +608,20 @@ fn draw_secret() -> Result<u128, String> {
         Ok(_) => Err("its system has no random numbers".to_owned()),
         Err(error) => Err(format!("its system has no random numbers: {error}")),
     }
+}
+
+/// Writes how a verb ended that has come again, as far as the region knows.
+fn put_end_again(
+    before: Before,
+    asked: Asked,
+    verb: &Verb<'_>,
+    answer: &mut Framing<'_>,
+) -> Result<Result<(), Fault>, HangUp> {
+    let (ended, old) = match before {
+        Before::Ended(code, old) if asked.count == 0 => (status_of(code)?, old),
+        Before::Past if !asked.is_signalled => return Ok(Ok(())),
+        _ => (Err(Fault::Lost), 0),
+    };
+    put_end(answer, verb, ended, old, &[]);
+    Ok(ended)
 }

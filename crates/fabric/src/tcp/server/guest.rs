@@ -1,6 +1,6 @@
 //! One client's connection, and its lanes' seats in the region.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::task::{Context, Poll, Waker};
 
@@ -12,6 +12,10 @@ use crate::shm::serving::LeasedEndpoint;
 use crate::tcp::server::limits::Closed;
 use crate::tcp::stream::Stream;
 use crate::tcp::wire::{Framing, Watch, reply};
+
+/// How many chains of a lane are answered again, if their answers were lost on the way. A lane has
+/// few under way.
+const CHAINS_KEPT: usize = 4;
 
 /// One client's connection.
 #[derive(Debug)]
@@ -111,6 +115,8 @@ pub(super) struct Seat {
     pub(super) waits: Vec<Waiting>,
     /// By slot, the number of the message that it is sent next.
     unsent: Box<[u64]>,
+    /// The answers to its last chains, and the tickets of these.
+    answers: VecDeque<(u32, Vec<u8>)>,
     /// How many tethers keep it.
     tethers: u32,
     /// Whether it had tethers when the last server ended, which may stand for processes that live.
@@ -161,7 +167,25 @@ impl Waiting {
 impl Seat {
     pub(super) fn new(endpoint: LeasedEndpoint, was_tied: bool) -> Self {
         let unsent = (0..endpoint.slots()).map(|slot| endpoint.next_message(Slot(slot))).collect();
-        Self { endpoint, waits: Vec::new(), unsent, tethers: 0, was_tied }
+        let (waits, answers) = (Vec::new(), VecDeque::new());
+        Self { endpoint, waits, unsent, answers, tethers: 0, was_tied }
+    }
+
+    /// A chain was executed, and answered so. That is too much to lie in the region: the next
+    /// server does not know it.
+    pub(super) fn has_answered(&mut self, ticket: u32, answer: &[u8]) {
+        let is_full = self.answers.len() == CHAINS_KEPT;
+        let mut kept = if is_full { self.answers.pop_front() } else { None }.unwrap_or_default();
+        kept.0 = ticket;
+        kept.1.clear();
+        kept.1.extend_from_slice(answer);
+        self.answers.push_back(kept);
+    }
+
+    /// How a chain was answered that has come again.
+    pub(super) fn answer_to(&self, ticket: u32) -> Option<&[u8]> {
+        let kept = self.answers.iter().find(|(kept, _)| *kept == ticket);
+        kept.map(|(_, answer)| answer.as_slice())
     }
 
     /// Sends what lies in the mailboxes and was not sent. It lies there until the client says that

@@ -18,12 +18,12 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
 
+use super::super::links::Cut;
 use super::super::log::{self, Log, Patience, Reader, Record, Refusal, What};
 use super::super::part::{END, Part};
-use super::super::serving::LEASE;
+use super::super::serving::{COMES_BACK, LEASE};
 use super::draw::{Draw, Offer};
 use super::inside::Process;
-use super::links::Cut;
 use super::plan::{OVER, Storm, Taken, kernel_file, positions, unit};
 use crate::{child, face};
 
@@ -59,9 +59,6 @@ const SINGLE: [(usize, bool); 3] = [(0, true), (2, false), (4, true)];
 const ENDINGS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 /// One killed command in so many that may be ends by one of them.
 const ENDED_ONE_IN: u32 = 2;
-
-/// How long a client that was cut off may take to come back before it is hurt otherwise.
-const COMES_BACK: Duration = Duration::from_millis(200);
 
 /// How often it is written down that everybody is looked after.
 const WATCH_NS: u64 = 5_000_000;

@@ -22,7 +22,6 @@ mod crew;
 mod draw;
 pub mod inside;
 pub mod judge;
-mod links;
 mod plan;
 mod ranges;
 pub mod report;
@@ -40,14 +39,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::args::StormArgs;
 use super::log::Reader;
 use super::pulse::Pulse;
-use super::serving::{LEASE, Serving};
+use super::serving::{LEASE, LOSES, Serving};
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
-use links::Links;
 use plan::{Storm, Taken};
 use report::Row;
 
@@ -59,9 +57,6 @@ const TICK: Duration = Duration::from_micros(300);
 const CALM_MAX: Duration = Duration::from_secs(5);
 /// How long a server may take to learn of a death, with all processors busy.
 const TOLD_NS: u64 = 100_000_000;
-/// How long what a client says may not arrive, before it may lose what it has: the rest is for
-/// restarts of the server, and to come back.
-const LOSES: Duration = Duration::from_secs(1);
 /// Kills by default.
 const KILLS: u64 = 200;
 /// How long a storm may last by default, in seconds: as such, and for each kill and stop.
@@ -82,8 +77,7 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         true => Some(Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0)?),
         false => None,
     };
-    let links = serving.as_ref().filter(|serving| serving.doubts);
-    let links = links.map(|serving| Links::to(&serving.address)).transpose()?;
+    let links = serving.as_ref().map(Serving::links).transpose()?.flatten();
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
     let enough = SECONDS + (kills + stops + args.cuts) as f64 * SECONDS_A_STRIKE;

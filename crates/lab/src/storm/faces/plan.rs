@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use farlock::RegionOptions;
 
+use super::super::links::Links;
 use super::super::part::{END, Part};
-use super::links::Links;
 use crate::face;
 
 /// The file that tells that the storm is over.

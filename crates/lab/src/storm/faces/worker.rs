@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::io::BufRead;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use farlock::Session;
 use farlock::session::RangeLock;
-use farlock::{Session, SessionError};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::FlockOperation;
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::super::log::{self, Log, Patience, Record, Refusal, What};
 use super::super::part::Part;
+use super::super::serving::connect;
 use super::ask::ask;
 use super::draw::{Draw, Offer};
 use super::inside::Section;
@@ -65,19 +66,6 @@ impl std::fmt::Display for SessionLost {
 }
 
 impl std::error::Error for SessionLost {}
-
-/// A session by a server, also where that is just being started again.
-fn connect(server: &str) -> Result<Session, SessionError> {
-    const PATIENCE: Duration = Duration::from_secs(4);
-    const NAP: Duration = Duration::from_millis(5);
-    let begun = Instant::now();
-    loop {
-        match Session::connect(server) {
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
-            connected => return connected,
-        }
-    }
-}
 
 impl<'a> Worker<'a> {
     fn open(args: &'a FaceWorkerArgs) -> anyhow::Result<Self> {

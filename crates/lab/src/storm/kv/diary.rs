@@ -27,7 +27,20 @@ pub enum What {
     Refused,
     /// It failed, as it must not.
     Failed,
+    /// The session was lost meanwhile: whether it was done is not known.
+    Lost,
 }
+
+impl What {
+    /// Whether it answers what was asked before.
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::Done | Self::Refused | Self::Failed | Self::Lost)
+    }
+}
+
+/// All there is.
+const ALL: [What; 7] =
+    [What::Get, What::Put, What::Change, What::Done, What::Refused, What::Failed, What::Lost];
 
 /// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +78,7 @@ impl Record {
             let word = bytes[8 * at..8 * at + 8].try_into();
             u64::from_le_bytes(word.expect("a word has 8 bytes"))
         };
-        let all = [What::Get, What::Put, What::Change, What::Done, What::Refused, What::Failed];
-        let what = all.into_iter().find(|what| *what as u64 == word(0))?;
+        let what = ALL.into_iter().find(|what| *what as u64 == word(0))?;
         Some(Self { what, time: word(1), key: word(2), one: word(3), other: word(4) })
     }
 }

@@ -33,7 +33,9 @@ pub struct Verdict {
     pub refused: u64,
     /// Operations that did not end: their process was killed.
     pub unfinished: u64,
-    /// Operations that failed.
+    /// Operations whose session was lost meanwhile, as it may have been.
+    pub lost: u64,
+    /// Operations that failed, or were lost for no reason.
     pub failed: u64,
     /// Values that were read and never written, or before they were.
     pub made_up: u64,
@@ -41,7 +43,7 @@ pub struct Verdict {
     pub disordered: u64,
     /// Values that were changed twice.
     pub changed_twice: u64,
-    /// The longest time that an operation took whose process was not stopped meanwhile, in
+    /// The longest time that an operation took whose process was not held up meanwhile, in
     /// nanoseconds.
     pub slowest_ns: u64,
     /// What was objected to, some of it.
@@ -83,8 +85,22 @@ impl Value {
     }
 }
 
-/// Times at which a process was stopped.
-pub type Stops = Vec<(u64, u64)>;
+/// Times from which until which something was so.
+pub type Times = Vec<(u64, u64)>;
+
+/// What befell a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hurts {
+    /// When it was stopped, or its server was not to be reached: what it did then may take long.
+    pub held_up: Times,
+    /// When it was cut off for so long that it may lose its session.
+    pub cut_off: Times,
+}
+
+/// Whether something was so at any time from one moment until another.
+fn was_so(times: &Times, begin: u64, end: u64) -> bool {
+    times.iter().any(|&(from, to)| from <= end && begin <= to)
+}
 
 /// The operations of all workers.
 #[derive(Debug, Default)]
@@ -94,19 +110,16 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Hears what one worker wrote down, which was stopped at these times.
-    pub fn hear(&mut self, diary: &[Record], stops: &Stops) {
+    /// Hears what one worker wrote down, and what befell it.
+    pub fn hear(&mut self, diary: &[Record], hurts: &Hurts) {
         let mut records = diary.iter().peekable();
         while let Some(&asked) = records.next() {
-            let answer = records
-                .next_if(|next| matches!(next.what, What::Done | What::Refused | What::Failed));
+            let answer = records.next_if(|next| next.what.is_answer());
             match answer {
                 Some(&answer) => {
                     self.verdict.operations += 1;
-                    self.operation(asked, answer);
-                    let was_stopped =
-                        stops.iter().any(|&(from, to)| from <= answer.time && asked.time <= to);
-                    if !was_stopped {
+                    self.operation(asked, answer, hurts);
+                    if !was_so(&hurts.held_up, asked.time, answer.time) {
                         let took = answer.time - asked.time;
                         self.verdict.slowest_ns = self.verdict.slowest_ns.max(took);
                     }
@@ -128,10 +141,14 @@ impl Judge {
         values.entry(value).or_default()
     }
 
-    fn operation(&mut self, asked: Record, answer: Record) {
+    fn operation(&mut self, asked: Record, answer: Record, hurts: &Hurts) {
         let (begin, end) = (asked.time, answer.time);
         match (asked.what, answer.what) {
-            (_, What::Failed) => {
+            (_, What::Lost) if was_so(&hurts.cut_off, begin, end) => {
+                self.verdict.lost += 1;
+                self.cut_off(asked);
+            }
+            (_, What::Failed | What::Lost) => {
                 self.verdict.failed += 1;
                 self.cut_off(asked);
             }
@@ -234,7 +251,7 @@ mod tests {
             if end != NEVER {
                 diary.push(record(What::Done, end, one, 0));
             }
-            judge.hear(&diary, &Stops::new());
+            judge.hear(&diary, &Hurts::default());
         }
         judge.verdict()
     }
@@ -293,10 +310,29 @@ mod tests {
     fn an_operation_of_a_stopped_process_may_take_long() {
         let record = |what, time| Record { what, time, key: KEY, one: NONE, other: 0 };
         let diary = [record(What::Get, 10), record(What::Done, 90)];
-        for (stops, slowest) in [(vec![], 80), (vec![(20, 30)], 0), (vec![(95, 99)], 80)] {
+        for (held_up, slowest) in [(vec![], 80), (vec![(20, 30)], 0), (vec![(95, 99)], 80)] {
             let mut judge = Judge::default();
-            judge.hear(&diary, &stops);
-            assert_eq!(judge.verdict().slowest_ns, slowest, "{stops:?}");
+            let hurts = Hurts { held_up, ..Hurts::default() };
+            judge.hear(&diary, &hurts);
+            assert_eq!(judge.verdict().slowest_ns, slowest, "{hurts:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_lost_by_who_was_cut_off_alone_and_its_change_may_come_late() {
+        let record = |what, time, one| Record { what, time, key: KEY, one, other: 0 };
+        for (cut_off, lost, failed) in [(vec![], 0, 1), (vec![(0, 5)], 0, 1), (vec![(5, 11)], 1, 0)]
+        {
+            let mut judge = Judge::default();
+            let hurts = Hurts { cut_off, ..Hurts::default() };
+            judge.hear(&[record(What::Put, 10, 7), record(What::Lost, 20, 0)], &hurts);
+            let gets = [(30, NONE), (40, 7)];
+            let gets = gets
+                .map(|(at, found)| [record(What::Get, at, 0), record(What::Done, at + 1, found)]);
+            judge.hear(gets.as_flattened(), &Hurts::default());
+            let verdict = judge.verdict();
+            assert_eq!((verdict.lost, verdict.failed), (lost, failed), "{hurts:?}");
+            assert_eq!((verdict.made_up, verdict.disordered), (0, 0), "{hurts:?}");
         }
     }
 }

@@ -5,7 +5,8 @@
 //! once more, and a judge that knows nothing of farlock looks whether each key could have done one
 //! thing after the other ([`judge`]): so nothing that was acknowledged is lost, no value is made up
 //! or torn, and nothing is done twice. It must find out workers that say they have written what
-//! they have not (`--canary`). With `--served` every other one uses the store by a server.
+//! they have not (`--canary`). With `--served` every other one uses the store by a server, which is
+//! killed and started again (`--restarts`), and from which they are cut off (`--cuts`).
 
 pub mod diary;
 pub mod judge;
@@ -25,15 +26,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::args::StormArgs;
+use super::links::{Cut, Links};
 use super::pulse::{Pulse, excused};
-use super::serving::Serving;
+use super::serving::{COMES_BACK, LEASE, LOSES, Serving};
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
 use crate::report::line;
 use crate::scratch::Scratch;
 use crate::{child, face};
 use diary::{Diary, now};
-use judge::{Judge, Stops, Verdict};
+use judge::{Hurts, Judge, Verdict};
 use workload::{StoreIndex, Workload};
 
 /// Kills by default.
@@ -65,6 +67,21 @@ struct Worker {
     stopped: Option<(u64, Instant)>,
 }
 
+/// How often who is struck, and how.
+#[derive(Clone, Copy, Debug)]
+struct Strikes {
+    kills: u64,
+    stops: u64,
+    restarts: u64,
+    cuts: u64,
+}
+
+impl Strikes {
+    fn count(self) -> u64 {
+        self.kills + self.stops + self.restarts + self.cuts
+    }
+}
+
 /// What came of a storm.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
@@ -76,9 +93,12 @@ struct Row {
     keys: u64,
     kills: u64,
     stops: u64,
+    restarts: u64,
+    cuts: u64,
     operations: u64,
     refused: u64,
     unfinished: u64,
+    lost: u64,
     failed: u64,
     made_up: u64,
     disordered: u64,
@@ -96,27 +116,28 @@ struct Row {
 /// Storms, and prints what came of it.
 pub(super) fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     ensure!(!args.reference && !args.exaggerated, "a store has no such rounds");
-    ensure!(
-        args.restarts + args.cuts == 0,
-        Unchecked("the server of a store is not killed, and its connections are not broken".into())
-    );
     let scratch = Scratch::new()?;
-    let serving = args.served.then(|| Serving::on(scratch.path(), "127.0.0.1:0", false));
+    let serving = || Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0);
+    let serving = args.served.then(serving).transpose()?;
     let begun = Instant::now();
     let kills = args.kills.unwrap_or(KILLS);
+    let stops = args.stops.unwrap_or(kills);
     let mut storm = Storm {
         scratch: &scratch,
         args,
         keys: args.locks.unwrap_or(KEYS).into(),
         workload: args.workload.unwrap_or_default(),
         index: args.index.unwrap_or_default(),
-        serving: serving.transpose()?,
+        links: serving.as_ref().map(Serving::links).transpose()?.flatten(),
+        serving,
         workers: Vec::new(),
-        stops: Vec::new(),
+        hurts: Vec::new(),
+        silent_until: begun,
         chance: Xoshiro256PlusPlus::seed_from_u64(args.seed),
         pulse: Pulse::new(),
     };
-    let struck = storm.rage(kills, args.stops.unwrap_or(kills))?;
+    let all = Strikes { kills, stops, restarts: args.restarts, cuts: args.cuts };
+    let struck = storm.rage(all)?;
     let verdict = storm.judge()?;
     let row = storm.row(&verdict, struck, begun.elapsed())?;
     verdict.examples.iter().for_each(tell);
@@ -134,9 +155,13 @@ struct Storm<'a> {
     workload: Workload,
     index: StoreIndex,
     serving: Option<Serving>,
+    /// What lies between workers and that server, where they are cut off from it.
+    links: Option<Links>,
     workers: Vec<Worker>,
     /// By worker, from 1 on.
-    stops: Vec<Stops>,
+    hurts: Vec<Hurts>,
+    /// Until when one hears nothing of the server, and has come back: no other does meanwhile.
+    silent_until: Instant,
     chance: Xoshiro256PlusPlus,
     pulse: Pulse,
 }
@@ -152,12 +177,12 @@ impl Drop for Storm<'_> {
 }
 
 impl Storm<'_> {
-    /// Kills and stops so many. Returns how many of each.
-    fn rage(&mut self, kills: u64, stops: u64) -> anyhow::Result<(u64, u64)> {
+    /// Strikes so often. Returns how often it has.
+    fn rage(&mut self, all: Strikes) -> anyhow::Result<Strikes> {
         (0..self.args.clients).try_for_each(|_| self.start())?;
-        let (mut killed, mut stopped) = (0, 0);
+        let mut left = all;
         let mut next_strike = Instant::now();
-        while killed < kills || stopped < stops {
+        while left.count() > 0 {
             std::thread::sleep(TICK);
             self.pulse.beat();
             self.wake(Instant::now())?;
@@ -167,30 +192,40 @@ impl Storm<'_> {
             let lull = self.chance.random_range(0..2 * LULL_US);
             next_strike = Instant::now() + Duration::from_micros(lull);
             let victim = self.chance.random_range(0..self.workers.len());
-            if self.chance.random_range(0..kills - killed + stops - stopped) < kills - killed {
+            let chosen = self.chance.random_range(0..left.count());
+            if chosen < left.kills {
                 self.kill(victim)?;
-                killed += 1;
-            } else if self.workers[victim].stopped.is_none() {
-                self.stop(victim)?;
-                stopped += 1;
+                left.kills -= 1;
+            } else if chosen < left.kills + left.stops {
+                left.stops -= u64::from(self.stop(victim)?);
+            } else if chosen < left.kills + left.stops + left.restarts {
+                self.restart()?;
+                left.restarts -= 1;
+            } else {
+                left.cuts -= u64::from(self.cut(victim));
             }
         }
         while !self.workers.is_empty() {
             self.end(0)?;
         }
-        Ok((killed, stopped))
+        Ok(all)
+    }
+
+    fn hurts(&mut self, who: u64) -> &mut Hurts {
+        &mut self.hurts[who as usize - 1]
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        self.stops.push(Stops::new());
-        let who = self.stops.len() as u64;
+        self.hurts.push(Hurts::default());
+        let who = self.hurts.len() as u64;
         let mut command = child::command("kv-worker")?;
         command.arg("--dir").arg(self.scratch.path());
         command.args(["--who", &who.to_string(), "--keys", &self.keys.to_string()]);
         command.args(["--seed", &self.args.seed.to_string()]).stdin(Stdio::null());
         command.args(["--workload", self.workload.name(), "--index", self.index.index().name()]);
-        if let Some(serving) = self.serving.as_ref().filter(|_| who % 2 == 1) {
-            command.args(["--server", &serving.address]);
+        if let Some(serving) = self.serving.as_ref().filter(|_| is_served(who)) {
+            let behind = self.links.as_ref().map(|links| links.address_of(who)).transpose()?;
+            command.args(["--server", behind.as_ref().unwrap_or(&serving.address)]);
         }
         if self.args.canary {
             command.arg("--lies");
@@ -212,16 +247,57 @@ impl Storm<'_> {
         worker.child.kill()?;
         worker.child.wait()?;
         if let Some((since, _)) = worker.stopped {
-            self.stops[worker.who as usize - 1].push((since, now()));
+            self.hurts(worker.who).held_up.push((since, now()));
         }
         Ok(())
     }
 
-    fn stop(&mut self, victim: usize) -> anyhow::Result<()> {
-        let pause = Duration::from_micros(self.chance.random_range(0..STOP_US_MAX));
+    /// Stops a worker, unless it is. Whether it has.
+    fn stop(&mut self, victim: usize) -> anyhow::Result<bool> {
         let worker = &mut self.workers[victim];
+        if worker.stopped.is_some() {
+            return Ok(false);
+        }
+        let pause = Duration::from_micros(self.chance.random_range(0..STOP_US_MAX));
         worker.stopped = Some((now(), Instant::now() + pause));
-        Ok(kill_process(Pid::from_child(&worker.child), Signal::STOP)?)
+        kill_process(Pid::from_child(&worker.child), Signal::STOP)?;
+        Ok(true)
+    }
+
+    /// Kills the server, and starts another one.
+    fn restart(&mut self) -> anyhow::Result<()> {
+        let Some(serving) = &mut self.serving else { return Ok(()) };
+        let killed = now();
+        serving.restart(self.scratch.path())?;
+        let away = (killed, now() + COMES_BACK.as_nanos() as u64);
+        let served = self.workers.iter().map(|worker| worker.who).filter(|who| is_served(*who));
+        for who in served {
+            self.hurts[who as usize - 1].held_up.push(away);
+        }
+        Ok(())
+    }
+
+    /// Cuts a worker off from the server, if it uses it, is not stopped, and no other one hears
+    /// nothing. Whether it has.
+    fn cut(&mut self, victim: usize) -> bool {
+        let Worker { who, stopped, .. } = self.workers[victim];
+        let Some(links) = self.links.as_ref().filter(|_| is_served(who)) else { return false };
+        if stopped.is_some() || self.silent_until > Instant::now() {
+            return false;
+        }
+        let cut = Cut::draw(LEASE, &mut self.chance);
+        let lasts = cut.time() + COMES_BACK;
+        links.cut(who, cut);
+        if cut.time() > Duration::ZERO {
+            self.silent_until = Instant::now() + lasts;
+        }
+        let time = (now(), now() + lasts.as_nanos() as u64);
+        let hurts = self.hurts(who);
+        hurts.held_up.push(time);
+        if cut.time() >= LOSES {
+            hurts.cut_off.push(time);
+        }
+        true
     }
 
     /// Lets those go on whose time has come.
@@ -232,7 +308,7 @@ impl Storm<'_> {
             {
                 kill_process(Pid::from_child(&worker.child), Signal::CONT)?;
                 worker.stopped = None;
-                self.stops[worker.who as usize - 1].push((since, now()));
+                self.hurts[worker.who as usize - 1].held_up.push((since, now()));
             }
         }
         Ok(())
@@ -240,21 +316,16 @@ impl Storm<'_> {
 
     /// Reads every key once more, and judges it all.
     fn judge(&mut self) -> anyhow::Result<Verdict> {
-        self.stops.push(Stops::new());
-        worker::read_all(self.scratch.path(), self.stops.len() as u64, self.keys)?;
+        self.hurts.push(Hurts::default());
+        worker::read_all(self.scratch.path(), self.hurts.len() as u64, self.keys)?;
         let mut judge = Judge::default();
-        for (who, stops) in (1..).zip(&self.stops) {
-            judge.hear(&Diary::read(self.scratch.path(), who)?, stops);
+        for (who, hurts) in (1..).zip(&self.hurts) {
+            judge.hear(&Diary::read(self.scratch.path(), who)?, hurts);
         }
         Ok(judge.verdict())
     }
 
-    fn row(
-        &self,
-        verdict: &Verdict,
-        (kills, stops): (u64, u64),
-        took: Duration,
-    ) -> anyhow::Result<Row> {
+    fn row(&self, verdict: &Verdict, struck: Strikes, took: Duration) -> anyhow::Result<Row> {
         let options = face::region_options(self.scratch.path());
         Ok(Row {
             face: "kv",
@@ -263,11 +334,14 @@ impl Storm<'_> {
             served: self.serving.is_some(),
             clients: self.args.clients,
             keys: self.keys,
-            kills,
-            stops,
+            kills: struck.kills,
+            stops: struck.stops,
+            restarts: struck.restarts,
+            cuts: struck.cuts,
             operations: verdict.operations,
             refused: verdict.refused,
             unfinished: verdict.unfinished,
+            lost: verdict.lost,
             failed: verdict.failed,
             made_up: verdict.made_up,
             disordered: verdict.disordered,
@@ -281,6 +355,11 @@ impl Storm<'_> {
             lies: self.args.canary,
         })
     }
+}
+
+/// Whether this one uses the store by the server, if there is one.
+fn is_served(who: u64) -> bool {
+    who % 2 == 1
 }
 
 impl Row {
@@ -324,9 +403,12 @@ fn table(row: &Row) -> Table {
         ("by a server", if row.served { "every other client" } else { "nobody" }.to_owned()),
         ("killed", grouped(row.kills)),
         ("stopped", grouped(row.stops)),
+        ("the server killed", grouped(row.restarts)),
+        ("cut off from it", grouped(row.cuts)),
         ("operations", grouped(row.operations)),
         ("changes that others came before", grouped(row.refused)),
-        ("cut off", grouped(row.unfinished)),
+        ("ended by a kill", grouped(row.unfinished)),
+        ("ended by the loss of a session", grouped(row.lost)),
         ("the slowest", duration(row.slowest_ns)),
         ("the storm's own longest pause", duration(row.longest_pause_ns)),
         ("bytes of the store", grouped(row.store_bytes)),

@@ -2,14 +2,16 @@
 //! what it asked and was answered.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::bail;
 use farlock::kv::StoreOptions;
-use farlock::{Kv, Session};
+use farlock::{Kv, KvError, Session};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::super::serving::{NAP, PATIENCE, connect};
 use super::diary::{Diary, Record, What, now};
 use super::judge::NONE;
 use super::workload::{Step, StoreIndex, Workload};
@@ -57,12 +59,8 @@ pub struct KvWorkerArgs {
 /// Takes part in a storm.
 pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
-    let session = match &args.server {
-        Some(server) => Session::connect(server)?,
-        None => Session::open(&face::region_options(&args.dir))?,
-    };
     let mut worker = Worker {
-        kv: session.kv(StoreOptions::new(STORE).with_index(args.index.index()))?,
+        kv: open(args)?,
         diary: Diary::open(&args.dir, args.who)?,
         lies: args.lies,
         next: args.who << 32,
@@ -72,12 +70,42 @@ pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
     let keys = Zipf::new(args.keys as f64, SKEW).map_err(|error| anyhow::anyhow!("{error:?}"))?;
     loop {
         let key = keys.sample(&mut chance) as u64;
-        match args.workload.draw(&mut chance) {
-            Step::Read => drop(worker.get(key)?),
-            Step::Update => worker.put(key, &mut chance)?,
-            Step::Change => worker.change(key, &mut chance)?,
+        let done = match args.workload.draw(&mut chance) {
+            Step::Read => worker.get(key).map(drop),
+            Step::Update => worker.put(key, &mut chance),
+            Step::Change => worker.change(key, &mut chance),
+        };
+        match done {
+            Err(error) if error.is::<SessionLost>() => worker.kv = open(args)?,
+            done => done?,
         }
     }
+}
+
+/// The store, by a session of its own.
+fn open(args: &KvWorkerArgs) -> anyhow::Result<Kv> {
+    let options = || StoreOptions::new(STORE).with_index(args.index.index());
+    let Some(server) = &args.server else {
+        return Ok(Session::open(&face::region_options(&args.dir))?.kv(options())?);
+    };
+    let begun = Instant::now();
+    loop {
+        match connect(server)?.kv(options()) {
+            // The server is being started again, or it is out of reach: the next may be luckier.
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// The session is gone, and with it what is known of the last operation.
+#[derive(Debug, thiserror::Error)]
+#[error("the session was lost")]
+struct SessionLost;
+
+fn is_lost(error: &KvError) -> bool {
+    use KvError::{Disconnected, SleptThrough, Unknown};
+    matches!(error, Disconnected { .. } | SleptThrough { .. } | Unknown)
 }
 
 /// Reads every key once, as a worker of this number.
@@ -115,17 +143,26 @@ impl Worker {
 
     fn get(&mut self, key: u64) -> anyhow::Result<Option<Vec<u8>>> {
         self.note(What::Get, key, 0, 0)?;
-        let found = self.kv.get(key.to_le_bytes());
-        let answer = found.as_ref().map(|found| found.as_deref().map_or(Some(NONE), number));
-        match answer {
-            Ok(Some(number)) => self.note(What::Done, key, number, 0)?,
-            // Pieces of two values, or it failed.
-            _ => self.note(What::Failed, key, 0, 0)?,
+        let found = match self.kv.get(key.to_le_bytes()) {
+            Ok(found) => found,
+            Err(error) => return self.fail(key, &error).map(|()| None),
+        };
+        let Some(number) = found.as_deref().map_or(Some(NONE), number) else {
+            self.note(What::Failed, key, 0, 0)?;
+            bail!("key {key}: pieces of two values")
+        };
+        self.note(What::Done, key, number, 0)?;
+        Ok(found)
+    }
+
+    /// An operation came to nothing, or nobody knows to what.
+    fn fail(&mut self, key: u64, error: &KvError) -> anyhow::Result<()> {
+        if is_lost(error) {
+            self.note(What::Lost, key, 0, 0)?;
+            bail!(SessionLost);
         }
-        match found {
-            Ok(found) => Ok(found),
-            Err(error) => bail!("key {key}: {error}"),
-        }
+        self.note(What::Failed, key, 0, 0)?;
+        bail!("key {key}: {error}")
     }
 
     fn put(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {
@@ -136,10 +173,7 @@ impl Worker {
         }
         match self.kv.put(key.to_le_bytes(), value) {
             Ok(()) => self.note(What::Done, key, 0, 0),
-            Err(error) => {
-                self.note(What::Failed, key, 0, 0)?;
-                bail!("key {key}: {error}")
-            }
+            Err(error) => self.fail(key, &error),
         }
     }
 
@@ -160,10 +194,7 @@ impl Worker {
         match changed {
             Ok(true) => self.note(What::Done, key, 0, 0),
             Ok(false) => self.note(What::Refused, key, 0, 0),
-            Err(error) => {
-                self.note(What::Failed, key, 0, 0)?;
-                bail!("key {key}: {error}")
-            }
+            Err(error) => self.fail(key, &error),
         }
     }
 }

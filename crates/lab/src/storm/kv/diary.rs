@@ -29,18 +29,28 @@ pub enum What {
     Failed,
     /// The session was lost meanwhile: whether it was done is not known.
     Lost,
+    /// Whether it was done is not known, and the session goes on.
+    Unknown,
 }
 
 impl What {
     /// Whether it answers what was asked before.
     pub const fn is_answer(self) -> bool {
-        matches!(self, Self::Done | Self::Refused | Self::Failed | Self::Lost)
+        !matches!(self, Self::Get | Self::Put | Self::Change)
     }
 }
 
 /// All there is.
-const ALL: [What; 7] =
-    [What::Get, What::Put, What::Change, What::Done, What::Refused, What::Failed, What::Lost];
+const ALL: [What; 8] = [
+    What::Get,
+    What::Put,
+    What::Change,
+    What::Done,
+    What::Refused,
+    What::Failed,
+    What::Lost,
+    What::Unknown,
+];
 
 /// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,9 +33,9 @@ pub struct Verdict {
     pub refused: u64,
     /// Operations that did not end: their process was killed.
     pub unfinished: u64,
-    /// Operations whose session was lost meanwhile, as it may have been.
-    pub lost: u64,
-    /// Operations that failed, or were lost for no reason.
+    /// Operations of which nobody knows whether they were carried out, as may be.
+    pub unknown: u64,
+    /// Operations that failed, or whose end is not known for no reason.
     pub failed: u64,
     /// Values that were read and never written, or before they were.
     pub made_up: u64,
@@ -46,6 +46,8 @@ pub struct Verdict {
     /// The longest time that an operation took whose process was not held up meanwhile, in
     /// nanoseconds.
     pub slowest_ns: u64,
+    /// The same of those whose trips are long.
+    pub slowest_far_ns: u64,
     /// What was objected to, some of it.
     pub examples: Vec<String>,
 }
@@ -95,6 +97,22 @@ pub struct Hurts {
     pub held_up: Times,
     /// When it was cut off for so long that it may lose its session.
     pub cut_off: Times,
+    /// When its server was killed, which forgets how chains ended that it did not answer.
+    pub forgotten: Times,
+    /// Whether its trips are long, by what lies between it and the server.
+    pub is_far: bool,
+}
+
+impl Hurts {
+    /// Whether it may not know how what it asked has ended.
+    fn excuse(&self, asked: Record, answer: Record) -> bool {
+        let may_be = |times: &Times| was_so(times, asked.time, answer.time);
+        match answer.what {
+            What::Lost => may_be(&self.cut_off),
+            What::Unknown => may_be(&self.cut_off) || may_be(&self.forgotten),
+            _ => false,
+        }
+    }
 }
 
 /// Whether something was so at any time from one moment until another.
@@ -120,8 +138,11 @@ impl Judge {
                     self.verdict.operations += 1;
                     self.operation(asked, answer, hurts);
                     if !was_so(&hurts.held_up, asked.time, answer.time) {
-                        let took = answer.time - asked.time;
-                        self.verdict.slowest_ns = self.verdict.slowest_ns.max(took);
+                        let slowest = match hurts.is_far {
+                            true => &mut self.verdict.slowest_far_ns,
+                            false => &mut self.verdict.slowest_ns,
+                        };
+                        *slowest = (*slowest).max(answer.time - asked.time);
                     }
                 }
                 None => {
@@ -144,11 +165,11 @@ impl Judge {
     fn operation(&mut self, asked: Record, answer: Record, hurts: &Hurts) {
         let (begin, end) = (asked.time, answer.time);
         match (asked.what, answer.what) {
-            (_, What::Lost) if was_so(&hurts.cut_off, begin, end) => {
-                self.verdict.lost += 1;
+            (_, What::Lost | What::Unknown) if hurts.excuse(asked, answer) => {
+                self.verdict.unknown += 1;
                 self.cut_off(asked);
             }
-            (_, What::Failed | What::Lost) => {
+            (_, What::Failed | What::Lost | What::Unknown) => {
                 self.verdict.failed += 1;
                 self.cut_off(asked);
             }
@@ -321,17 +342,24 @@ mod tests {
     #[test]
     fn a_session_is_lost_by_who_was_cut_off_alone_and_its_change_may_come_late() {
         let record = |what, time, one| Record { what, time, key: KEY, one, other: 0 };
-        for (cut_off, lost, failed) in [(vec![], 0, 1), (vec![(0, 5)], 0, 1), (vec![(5, 11)], 1, 0)]
-        {
+        let cut = |times| Hurts { cut_off: times, ..Hurts::default() };
+        let killed = |times| Hurts { forgotten: times, ..Hurts::default() };
+        for (hurts, answer, unknown) in [
+            (Hurts::default(), What::Lost, 0),
+            (cut(vec![(0, 5)]), What::Lost, 0),
+            (cut(vec![(5, 11)]), What::Lost, 1),
+            (killed(vec![(5, 11)]), What::Lost, 0),
+            (killed(vec![(5, 11)]), What::Unknown, 1),
+            (killed(vec![(5, 9)]), What::Unknown, 0),
+        ] {
             let mut judge = Judge::default();
-            let hurts = Hurts { cut_off, ..Hurts::default() };
-            judge.hear(&[record(What::Put, 10, 7), record(What::Lost, 20, 0)], &hurts);
+            judge.hear(&[record(What::Put, 10, 7), record(answer, 20, 0)], &hurts);
             let gets = [(30, NONE), (40, 7)];
             let gets = gets
                 .map(|(at, found)| [record(What::Get, at, 0), record(What::Done, at + 1, found)]);
             judge.hear(gets.as_flattened(), &Hurts::default());
             let verdict = judge.verdict();
-            assert_eq!((verdict.lost, verdict.failed), (lost, failed), "{hurts:?}");
+            assert_eq!((verdict.unknown, verdict.failed), (unknown, 1 - unknown), "{hurts:?}");
             assert_eq!((verdict.made_up, verdict.disordered), (0, 0), "{hurts:?}");
         }
     }

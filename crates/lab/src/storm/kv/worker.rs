@@ -103,11 +103,6 @@ fn open(args: &KvWorkerArgs) -> anyhow::Result<Kv> {
 #[error("the session was lost")]
 struct SessionLost;
 
-fn is_lost(error: &KvError) -> bool {
-    use KvError::{Disconnected, SleptThrough, Unknown};
-    matches!(error, Disconnected { .. } | SleptThrough { .. } | Unknown)
-}
-
 /// Reads every key once, as a worker of this number.
 pub fn read_all(dir: &std::path::Path, who: u64, keys: u64) -> anyhow::Result<()> {
     let session = Session::open(&face::region_options(dir))?;
@@ -155,14 +150,19 @@ impl Worker {
         Ok(found)
     }
 
-    /// An operation came to nothing, or nobody knows to what.
+    /// An operation came to nothing, or nobody knows to what. It fails if the worker cannot go on.
     fn fail(&mut self, key: u64, error: &KvError) -> anyhow::Result<()> {
-        if is_lost(error) {
-            self.note(What::Lost, key, 0, 0)?;
-            bail!(SessionLost);
+        match error {
+            KvError::Unknown => self.note(What::Unknown, key, 0, 0),
+            KvError::Disconnected { .. } | KvError::SleptThrough { .. } => {
+                self.note(What::Lost, key, 0, 0)?;
+                bail!(SessionLost)
+            }
+            _ => {
+                self.note(What::Failed, key, 0, 0)?;
+                bail!("key {key}: {error}")
+            }
         }
-        self.note(What::Failed, key, 0, 0)?;
-        bail!("key {key}: {error}")
     }
 
     fn put(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {

@@ -88,6 +88,14 @@ impl Results {
         self.in_chain.set(false);
     }
 
+    /// No link of a chain of so many was told of: it was refused, or is lost.
+    #[cold]
+    pub(crate) fn fail_chain(&self, links: usize, fault: Fault) {
+        self.begin_chain();
+        (0..links).for_each(|_| self.end_link(Err(fault)));
+        self.end_chain();
+    }
+
     /// How a link of the last chain ended.
     ///
     /// # Panics

@@ -656,6 +656,9 @@ fn a_lease_ends_where_no_server_comes_back() {
         let lasted = stopped.elapsed();
         assert!(lasted >= LEASE / 2 && lasted <= LEASE + Duration::from_millis(100), "{lasted:?}");
         assert_eq!(block_on(&there, there.faa64(both.word(1), 1)), Err(Fault::Revoked));
+        let chain = [1, 2].map(|word| Verb::Faa64 { addr: both.word(word), add: 1 }.into());
+        assert_eq!(block_on(&there, there.chain(&chain)), Err(Fault::Revoked));
+        assert_eq!([0, 1].map(|link| there.link(link).status), [Err(Fault::Revoked); 2]);
         both.restart(|_| {});
         assert_eq!(block_on(&there, there.faa64(both.word(1), 1)), Err(Fault::Revoked), "for good");
     }

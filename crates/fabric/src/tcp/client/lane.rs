@@ -170,10 +170,10 @@ impl TcpLane {
 
     /// Posts verbs; `is_chain` if what they end with is asked for link by link.
     fn post_all(&self, links: &[Link<'_>], is_chain: bool) -> Posted {
-        if let Some(fault) = self.refusal() {
-            return Posted::Done(Err(fault));
-        }
         let asked_for = if is_chain { links.len() as u8 } else { 0 };
+        if let Some(fault) = self.refusal() {
+            return Posted::Done(self.fail(asked_for, fault));
+        }
         self.post_as(links, asked_for.into(), asked_for)
     }
 
@@ -267,6 +267,14 @@ impl TcpLane {
         }
     }
 
+    /// Nothing is known of the links of a chain, if it is one, but this.
+    fn fail(&self, links: u8, fault: Fault) -> Result<(), Fault> {
+        if links > 0 {
+            self.results.fail_chain(links.into(), fault);
+        }
+        Err(fault)
+    }
+
     /// What a completion brought is the lane's now.
     fn settle(&self, ticket: u32, done: Done) -> Result<(), Fault> {
         let asked_for = ticket::links(ticket) as u8;
@@ -276,9 +284,10 @@ impl TcpLane {
                 status
             }
             // What cannot be understood may have taken effect.
-            Done::Old(..) => Err(Fault::Lost),
+            Done::Old(..) => self.fail(asked_for, Fault::Lost),
             Done::Long(fields) => {
-                self.settle_long(asked_for, Fields(&fields)).unwrap_or(Err(Fault::Lost))
+                let settled = self.settle_long(asked_for, Fields(&fields));
+                settled.unwrap_or_else(|Garbled(_)| self.fail(asked_for, Fault::Lost))
             }
         }
     }
@@ -330,7 +339,10 @@ impl TcpLane {
     /// Whether a completion is there, or will never be.
     fn take_done(&self, state: &mut Arrivals, ticket: u32) -> Option<Result<(), Fault>> {
         let ended = self.take_end(state, ticket)?;
-        Some(ended.map_or(Err(Fault::Lost), |done| self.settle(ticket, done)))
+        Some(match ended {
+            Some(done) => self.settle(ticket, done),
+            None => self.fail(ticket::links(ticket) as u8, Fault::Lost),
+        })
     }
 
     /// The same; nothing in it where there will never be a completion.

@@ -190,7 +190,10 @@ pub(crate) const CI: &[Step] = &[
                 "storm --face session --served --kills 60 --stops 40 --restarts 60 --cuts 40 --json"
             ),
             lab!("storm --face kv --kills 200 --stops 200 --json"),
-            lab!("storm --face kv --served --index ordered --kills 200 --stops 200 --json"),
+            lab!(
+                "storm --face kv --served --index ordered --kills 150 --stops 150 --restarts 30 \
+                 --cuts 6 --json"
+            ),
         ],
         ..PLAIN
     },
@@ -530,6 +533,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
             lab!("storm --face kv --kills 5000 --stops 5000 --seed 2 --json"),
+            lab!(
+                "storm --face kv --served --workload a --kills 1500 --stops 500 --restarts 500 \
+                 --seed 2 --json"
+            ),
+            lab!(
+                "storm --face kv --served --kills 500 --stops 500 --restarts 200 --cuts 200 \
+                 --seed 2 --json"
+            ),
             lab!(
                 "storm --face kv --served --workload f --index ordered --kills 2000 --stops 2000 \
                  --seed 2 --json"

@@ -709,6 +709,28 @@ fn a_client_that_hears_nothing_does_not_outlive_its_lease() {
     assert!(begun.elapsed() < LEASE * 3 / 2, "{:?}", begun.elapsed());
 }
 
+/// Its server is silent, as one that is stopped: the client has not slept, however long it waits for
+/// an answer about its lease.
+#[test]
+fn a_client_of_a_silent_server_does_not_say_that_it_slept() {
+    const LEASE: Duration = Duration::from_millis(800);
+    static IS_DEAF: AtomicBool = AtomicBool::new(false);
+    let both = Both::within("tcp-silent", limits(LEASE, Closed::Death));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (proxy.local_addr().unwrap().to_string(), both.address.clone());
+    std::thread::spawn(move || deafen(&proxy, &server, &IS_DEAF));
+    let remote = Remote::connect(&address, "any", "test").unwrap();
+    let there = remote.endpoint().unwrap();
+    block_on(&there, there.faa64(both.word(1), 1)).unwrap();
+    IS_DEAF.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    while remote.valid_for() > Duration::ZERO {
+        assert!(begun.elapsed() < 3 * LEASE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!remote.has_slept_through());
+}
+
 #[test]
 fn what_a_client_may_not_have_it_is_told() {
     let both = Both::new("tcp-limits");

@@ -38,6 +38,22 @@ fn a_lock_is_held_until_its_guard_goes() {
     assert!(lock.exclusive().blocking().is_ok(), "a dropped guard was released");
 }
 
+#[test]
+fn a_shared_hold_is_made_one_alone_where_nobody_is_beside_it() {
+    let stage = Stage::new();
+    let (one, two) = (stage.session().lock("t"), stage.session().lock("t"));
+    let held = one.shared().blocking().unwrap();
+    let beside = two.shared().blocking().unwrap();
+    let held = held.try_upgrade().unwrap_err();
+    assert_eq!(held.mode(), Mode::Shared);
+    beside.release().blocking().unwrap();
+    let (held, before) = (held.try_upgrade().unwrap(), two.shared().at_once().blocking());
+    assert!(held.mode() == Mode::Exclusive && before.is_err(), "nobody is beside it");
+    let held = held.try_upgrade().unwrap();
+    held.release().blocking().unwrap();
+    assert!(two.exclusive().at_once().blocking().is_ok());
+}
+
 /// A hold reads no clock. The time that is noted of a wait is that of the wait alone.
 #[test]
 fn a_holder_that_had_to_wait_is_shown_without_a_time() {

@@ -210,7 +210,10 @@ impl Channel {
             if is_late {
                 return Err(ConnectError::NoAnswer { server, within: PATIENCE });
             }
-            self.sleep(bell, Some(until));
+            // A server that is silent is no reason to take this process for one that does not run.
+            self.note_running();
+            let notes_at = boot_time() + self.lease().length / 8;
+            self.sleep(bell, Some(until.min(notes_at)));
         }
     }
 

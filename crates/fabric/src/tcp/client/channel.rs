@@ -196,7 +196,7 @@ impl Channel {
         self.is_over.load(Ordering::SeqCst) || is_timed && self.valid_for() == 0
     }
 
-    fn lease(&self) -> Granted {
+    pub(super) fn lease(&self) -> Granted {
         *lock(&self.lease)
     }
 
@@ -216,9 +216,9 @@ impl Channel {
         self.valid_until.load(Ordering::SeqCst).saturating_sub(boot_time())
     }
 
-    /// Its own thread runs. It does so several times in a lease, also beside a server that is
-    /// silent.
-    fn note_running(&self) {
+    /// This process runs: a thread of it does so several times in a lease, also beside a server that
+    /// is silent.
+    pub(super) fn note_running(&self) {
         if self.valid_for() > 0 {
             self.ran_at.store(boot_time(), Ordering::SeqCst);
         }

@@ -233,6 +233,7 @@ mod tests {
     #[test]
     fn what_lies_in_the_last_unit_is_one_range() {
         let (last, end) = (RANGE_UNITS - 1, u64::MAX);
+        assert_eq!(apart(vec![(X, last - 1..last)], 1), [(X, last - 1..last)], "it has not begun");
         let far =
             vec![(X, RANGE_UNITS + 5..RANGE_UNITS + 6), (X, RANGE_UNITS + 900..end), (S, 0..1)];
         assert_eq!(apart(far, 1), [(S, 0..1), (X, last..end)]);

@@ -125,6 +125,9 @@ const PARTS: [Part; 4] = [
             },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 600, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 900, ..TESTS },
+            // What is done with locks alone above: ranges are divided, and updates combined.
+            Judge { package: "farlock-kv", words: &["--test=combining"], ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], seconds_max: 600, ..TESTS },
         ],
     },
 ];

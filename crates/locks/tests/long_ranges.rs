@@ -55,6 +55,49 @@ fn a_long_hold_is_not_taken_for_that_of_a_dead_client() {
     one_waits_and_another_does_not(Shared::default());
 }
 
+/// Two have a unit each again and again, so that one of the two is held all the time; a third wants
+/// both. When others have come before it some times it takes what it finds free.
+fn who_wants_several_units_has_them<L: Lock<SimEndpoint, Want = Extent>>(lock: L) {
+    const TURN_NS: Nanos = 20_000_000;
+    const TURNS: u64 = 60;
+    let config = Config { endpoints: 3, weakness: Weakness::NONE, ..Config::default() };
+    let world = World::new(config);
+    let word = world.region(world.node(), lock.bytes());
+    for unit in 0..2_u32 {
+        let client = Client::new(world.endpoint(), lock.clone(), Options::default());
+        world.spawn(client.endpoint().id(), async move {
+            client.endpoint().sleep(u64::from(unit) * TURN_NS / 2).await;
+            for _ in 0..TURNS {
+                let want = Extent::new(Mode::Exclusive, unit..unit + 1);
+                let guard = client.acquire(word, want).await.expect("it is granted at last");
+                client.endpoint().sleep(TURN_NS * 3 / 4).await;
+                guard.release().await.expect("it is held");
+                client.endpoint().sleep(TURN_NS / 4).await;
+            }
+        });
+    }
+    let client = Client::new(world.endpoint(), lock, Options::default());
+    let waited = Rc::new(Cell::new(None));
+    let told = Rc::clone(&waited);
+    world.spawn(client.endpoint().id(), async move {
+        client.endpoint().sleep(TURN_NS).await;
+        let asked = client.endpoint().now();
+        let want = Extent::new(Mode::Exclusive, 0..2);
+        let guard = client.acquire(word, want).await.expect("it is granted at last");
+        told.set(Some(client.endpoint().now() - asked));
+        guard.release().await.expect("it is held");
+    });
+    assert_eq!(world.run(), Ended::Finished);
+    let waited = waited.get().expect("it is granted");
+    assert!(waited < 10 * TURN_NS, "{waited} ns");
+}
+
+#[test]
+fn others_do_not_come_before_a_request_again_and_again() {
+    who_wants_several_units_has_them(Exclusive::default());
+    who_wants_several_units_has_them(Shared::default());
+}
+
 /// A release of more segments than one doorbell sends gives each back once.
 #[test]
 fn as_many_segments_as_there_are_go_round() {

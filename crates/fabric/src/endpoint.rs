@@ -197,8 +197,8 @@ pub trait Endpoint: Sized + 'static {
     /// 64-bit value is the low half.
     fn old(&self) -> u128;
 
-    /// How the `index`-th verb of the last completed chain ended, also of one that was refused or is
-    /// lost as a whole.
+    /// How the `index`-th verb of the last completed chain ended; also if that was refused, or is
+    /// lost, as a whole.
     fn link(&self, index: usize) -> LinkDone;
 
     /// Copies what the `index`-th verb of the last completed chain read (0 for a single verb).

@@ -709,8 +709,8 @@ fn a_client_that_hears_nothing_does_not_outlive_its_lease() {
     assert!(begun.elapsed() < LEASE * 3 / 2, "{:?}", begun.elapsed());
 }
 
-/// Its server is silent, as one that is stopped: the client has not slept, however long it waits for
-/// an answer about its lease.
+/// Its server is silent, as one that is stopped: the client has not slept, however long it waits
+/// for an answer about its lease.
 #[test]
 fn a_client_of_a_silent_server_does_not_say_that_it_slept() {
     const LEASE: Duration = Duration::from_millis(800);

@@ -216,8 +216,8 @@ impl Channel {
         self.valid_until.load(Ordering::SeqCst).saturating_sub(boot_time())
     }
 
-    /// This process runs: a thread of it does so several times in a lease, also beside a server that
-    /// is silent.
+    /// This process runs. A thread of it does so several times in a lease, also beside a server
+    /// that is silent.
     pub(super) fn note_running(&self) {
         if self.valid_for() > 0 {
             self.ran_at.store(boot_time(), Ordering::SeqCst);

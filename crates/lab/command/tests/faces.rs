@@ -120,7 +120,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("storm --face session --workload a", "are for --face kv"),
         ("storm --face range --index ordered", "are for --face kv"),
         ("storm --workload a", "--face"),
-        ("storm --face kv --served --restarts 1", "is not killed"),
+        ("storm --face kv --restarts 1", "--served"),
     ] {
         let output = lab(arguments);
         let said = text(output.stderr);

@@ -685,6 +685,14 @@ fn deafen(proxy: &TcpListener, server: &str, is_deaf: &'static AtomicBool) {
     }
 }
 
+/// A client that hears nothing more of the server once `is_deaf` is set.
+fn behind_what_deafens(both: &Both, is_deaf: &'static AtomicBool) -> Remote {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (proxy.local_addr().unwrap().to_string(), both.address.clone());
+    std::thread::spawn(move || deafen(&proxy, &server, is_deaf));
+    Remote::connect(&address, "any", "test").unwrap()
+}
+
 /// The server hears it all the time: it asks for its lease, and comes back by new connections. Its
 /// lease ends all the same, and it knows that before others.
 #[test]
@@ -692,11 +700,8 @@ fn a_client_that_hears_nothing_does_not_outlive_its_lease() {
     const LEASE: Duration = Duration::from_millis(800);
     static IS_DEAF: AtomicBool = AtomicBool::new(false);
     let both = Both::within("tcp-deaf", limits(LEASE, Closed::Doubt));
-    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, server) = (proxy.local_addr().unwrap().to_string(), both.address.clone());
-    std::thread::spawn(move || deafen(&proxy, &server, &IS_DEAF));
     let here = both.here();
-    let remote = Remote::connect(&address, "any", "test").unwrap();
+    let remote = behind_what_deafens(&both, &IS_DEAF);
     let there = remote.endpoint().unwrap();
     let peers = [there.id()];
     // Not when it has just asked.
@@ -716,10 +721,7 @@ fn a_client_of_a_silent_server_does_not_say_that_it_slept() {
     const LEASE: Duration = Duration::from_millis(800);
     static IS_DEAF: AtomicBool = AtomicBool::new(false);
     let both = Both::within("tcp-silent", limits(LEASE, Closed::Death));
-    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, server) = (proxy.local_addr().unwrap().to_string(), both.address.clone());
-    std::thread::spawn(move || deafen(&proxy, &server, &IS_DEAF));
-    let remote = Remote::connect(&address, "any", "test").unwrap();
+    let remote = behind_what_deafens(&both, &IS_DEAF);
     let there = remote.endpoint().unwrap();
     block_on(&there, there.faa64(both.word(1), 1)).unwrap();
     IS_DEAF.store(true, Ordering::SeqCst);

@@ -89,6 +89,7 @@ impl Results {
     }
 
     /// No link of a chain of so many was told of: it was refused, or is lost.
+    #[cfg(all(feature = "tcp", target_os = "linux", not(shuttle)))]
     #[cold]
     pub(crate) fn fail_chain(&self, links: usize, fault: Fault) {
         self.begin_chain();

@@ -113,20 +113,18 @@ const PARTS: [Part; 4] = [
             Judge { package: "farlock-check", words: &["--lib"], only: "every_lock", ..TESTS },
             Judge {
                 package: "farlock-locks",
-                words: &[
-                    "--lib",
-                    "--test=explored",
-                    "--test=handed_on",
-                    "--test=long_ranges",
-                    "--test=seats",
-                    "--test=txn",
-                ],
+                words: &["--lib", "--test=handed_on", "--test=seats"],
                 ..TESTS
             },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 600, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 900, ..TESTS },
             // What is done with locks alone above: ranges are divided, and updates combined.
-            Judge { package: "farlock-kv", words: &["--test=combining"], ..TESTS },
+            Judge {
+                package: "farlock-kv",
+                words: &["--test=simulated"],
+                only: "combining",
+                ..TESTS
+            },
             Judge { package: "farlock", words: &["--tests"], seconds_max: 600, ..TESTS },
         ],
     },

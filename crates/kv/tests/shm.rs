@@ -6,7 +6,7 @@
 mod support;
 
 // Of the scene only the judge is of use here.
-#[path = "scene/judge.rs"]
+#[path = "simulated/scene/judge.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod judge;
 

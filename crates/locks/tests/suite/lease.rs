@@ -375,50 +375,59 @@ fn a_lock_that_is_handed_over_is_held_for_a_whole_lease() {
 const READ_LEASE_NS: Nanos = 1_000_000;
 
 /// One client reads for seven leases, others write now and then. Returns how many of the long reads
-/// were cut short.
+/// were cut short. (One story after the other: as one they would be compiled for each pair of locks.)
 fn long_reads_cut_short(lock: &str, long: &str) -> usize {
-    struct LongReads<'s>(&'s str, &'s mut usize);
-    impl Story for LongReads<'_> {
-        fn play<L: Lock<SimEndpoint>>(self, short: L) {
-            registry::visit(self.0, Told(Beside { short, cut: self.1 })).expect("registered");
-        }
-    }
-    struct Beside<'s, L> {
-        short: L,
-        cut: &'s mut usize,
-    }
-    impl<S: Lock<SimEndpoint>> Story for Beside<'_, S> {
-        fn play<L: Lock<SimEndpoint>>(self, long: L) {
-            let world = world(7);
-            let (handle, word) = (world.handle(), world.region(world.node(), room::<L>()));
-            for _ in 0..3 {
-                let client = client(&handle, &self.short);
-                world.spawn(client.endpoint().id(), async move {
-                    for _ in 0..60 {
-                        part(client.exclusive(word).await.expect("acquires")).await;
-                        client.endpoint().sleep(client.endpoint().random() % READ_LEASE_NS).await;
-                    }
-                });
-            }
-            let reader = client(&handle, &long);
-            let task = world.spawn(reader.endpoint().id(), async move {
-                let mut cut = 0;
-                for _ in 0..LONG_READS {
-                    let guard = reader.shared(word).await.expect("acquires");
-                    let mut work = pin!(reader.endpoint().sleep(7 * READ_LEASE_NS));
-                    work.as_mut().await;
-                    cut += usize::from(guard.expires() <= Some(reader.endpoint().now()));
-                    part(guard).await;
+    let world = world(7);
+    let mut word = None;
+    tell(lock, ShortWrites { world: &world, word: &mut word });
+    let mut task = None;
+    tell(long, LongReads { world: &world, word: word.expect("told"), task: &mut task });
+    assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+    task.and_then(|task| task.take()).expect("it has finished")
+}
+
+struct ShortWrites<'s> {
+    world: &'s World,
+    word: &'s mut Option<Addr>,
+}
+
+impl Story for ShortWrites<'_> {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
+        let word = self.world.region(self.world.node(), room::<L>());
+        *self.word = Some(word);
+        for _ in 0..3 {
+            let client = client(&self.world.handle(), &lock);
+            self.world.spawn(client.endpoint().id(), async move {
+                for _ in 0..60 {
+                    part(client.exclusive(word).await.expect("acquires")).await;
+                    client.endpoint().sleep(client.endpoint().random() % READ_LEASE_NS).await;
                 }
-                cut
             });
-            assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
-            *self.cut = task.take().expect("it has finished");
         }
     }
-    let mut cut = 0;
-    tell(lock, LongReads(long, &mut cut));
-    cut
+}
+
+struct LongReads<'s> {
+    world: &'s World,
+    word: Addr,
+    task: &'s mut Option<farlock_sim::Task<usize>>,
+}
+
+impl Story for LongReads<'_> {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
+        let (word, reader) = (self.word, client(&self.world.handle(), &lock));
+        *self.task = Some(self.world.spawn(reader.endpoint().id(), async move {
+            let mut cut = 0;
+            for _ in 0..LONG_READS {
+                let guard = reader.shared(word).await.expect("acquires");
+                let mut work = pin!(reader.endpoint().sleep(7 * READ_LEASE_NS));
+                work.as_mut().await;
+                cut += usize::from(guard.expires() <= Some(reader.endpoint().now()));
+                part(guard).await;
+            }
+            cut
+        }));
+    }
 }
 
 const LONG_READS: usize = 20;

@@ -3,16 +3,24 @@
 
 mod cases;
 mod crash;
+mod explored;
 mod lapse;
 mod lease;
 mod ledger;
 mod local;
+mod long_ranges;
+#[cfg(feature = "museum")]
+mod museum;
 mod options;
+mod range_verbs;
+mod scene;
 mod shm;
 mod sim;
 mod tcp;
 mod turns;
+mod txn;
 mod unlisted;
+mod updates;
 
 use std::future::Future;
 use std::marker::PhantomData;

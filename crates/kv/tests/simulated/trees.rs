@@ -1,13 +1,11 @@
 //! Specification: as for every index, for a tree whose nodes are split and replaced all the time.
 
-mod scene;
-
-use farlock_sim::schedule::{Director, Pct, Random, Schedule};
-use farlock_sim::{Mode, Oracle, Ratio};
-use scene::{
-    Kit, Play, Remembering, Report, TreeAsMeant, TreeCas, TreeChoosing, TreeCider, TreeMcs,
+use crate::scene::{
+    self, Kit, Play, Remembering, Report, TreeAsMeant, TreeCas, TreeChoosing, TreeCider, TreeMcs,
     TreeOptimistic, TreeTight, Work,
 };
+use farlock_sim::schedule::{Director, Pct, Random, Schedule};
+use farlock_sim::{Mode, Oracle, Ratio};
 
 /// Words of three letters, of which many begin with others, come and go.
 const TREE: Play = Play { keys: 6, operations: 10, chunks: 80, ..Play::CALM };

@@ -2,14 +2,12 @@
 //! with a higher token. `farlock-lab check` explores more clients, deaths and faults; this is what
 //! a change of a lock meets first.
 
-mod scene;
-
+use crate::scene::{Member, Scene};
 use farlock_fabric::Endpoint;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::check::{Access, Ledger};
 use farlock_sim::{Config, Ended, SimEndpoint, World};
-use scene::{Member, Scene};
 
 /// Locks to explore. Who waits by the clock looks so seldom that waiting takes few events.
 const SPECS: &[&str] = &[

@@ -1,5 +1,4 @@
 //! Specification: what was put into a store by no verb is there as if it had been inserted.
-#![allow(clippy::unwrap_used)]
 
 use farlock_fabric::Addr;
 use farlock_kv::index::{PointerArray, Race, Smart};

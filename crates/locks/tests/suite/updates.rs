@@ -1,18 +1,16 @@
 //! Locks held to update: every schedule in the small, before the ledger that knows what such a hold
 //! excludes; and that readers really stay, and a second updater really waits.
 
-mod scene;
-
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use crate::scene::{Member, Scene};
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Lock, Mode, Options, ReleaseError, Token, UpgradeError, width};
 use farlock_sim::check::{Access, Ledger};
 use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
-use scene::{Member, Scene};
 
 /// Locks to explore: one that lets readers stay, and some where such a hold is exclusive. Who waits
 /// by the clock looks so seldom that waiting takes few events.

@@ -1,15 +1,13 @@
 //! Specification: what a watcher is told of a key, in any order of events.
 
-mod scene;
-
 use std::rc::Rc;
 
+use crate::scene::name;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{Race, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
-use scene::name;
 
 type Plain<I> = Rc<Store<Optimistic<SimEndpoint>, I>>;
 

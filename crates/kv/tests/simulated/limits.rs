@@ -1,11 +1,9 @@
 //! Specification: what a store refuses, and that it is as before then.
-#![allow(clippy::unwrap_used)]
-
-mod scene;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::scene::{name, polled};
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{PointerArray, Race};
 use farlock_kv::sync::{Backoff, Optimistic};
@@ -14,7 +12,6 @@ use farlock_kv::{
     WriteError,
 };
 use farlock_sim::{Config, Outcome, Ratio, SimEndpoint, Weakness, World};
-use scene::{name, polled};
 
 type Plain<I> = Store<Optimistic<SimEndpoint>, I>;
 

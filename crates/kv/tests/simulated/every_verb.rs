@@ -2,21 +2,19 @@
 //! verb, lose any completion, be stopped for long, or be dropped between any two; the others go on,
 //! and what it left comes back.
 
-mod scene;
-
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::scene::judge::{Answer, Ask, Called, Judge};
+use crate::scene::{
+    ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
+    TreeOptimistic, carry_out, of_kit, polled, tree,
+};
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, within};
 use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, World};
-use scene::judge::{Answer, Ask, Called, Judge};
-use scene::{
-    ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
-    TreeOptimistic, carry_out, of_kit, polled, tree,
-};
 
 /// What befalls the first client at its `verb`-th verb, or after so many polls.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,14 @@
 //! Specification: two judges that share nothing agree on histories, on those of the store and on
 //! wrong ones.
 
-mod scene;
-
-use farlock_kv::WriteError;
-use farlock_sim::Ratio;
-use scene::judge::{Answer, Ask, Judge};
-use scene::second::agreed;
-use scene::{
-    ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing,
+use crate::scene::judge::{Answer, Ask, Judge};
+use crate::scene::second::agreed;
+use crate::scene::{
+    self, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing,
     RaceLocal, RaceMcs, RaceOptimistic, Report, Work,
 };
+use farlock_kv::WriteError;
+use farlock_sim::Ratio;
 
 /// How many histories of the store both judges see. As many again are made wrong.
 const HISTORIES: u64 = 10_000;

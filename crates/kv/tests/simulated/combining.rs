@@ -1,11 +1,10 @@
 //! Specification: writers of a hot key are combined, which saves verbs; a client that meets no
 //! other neither waits in line nor pays for it.
 
-mod scene;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::scene::name;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::PointerArray;
 use farlock_kv::sync::{
@@ -16,7 +15,6 @@ use farlock_locks::local::together;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Options};
 use farlock_sim::{Config, Ended, SimEndpoint, World};
-use scene::name;
 
 const INDEX: PointerArray = PointerArray::new(16);
 

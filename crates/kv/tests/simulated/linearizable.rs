@@ -1,17 +1,15 @@
 //! Specification: whatever befalls its clients, each key is one that does one thing after the
 //! other; nothing acknowledged is lost, and no memory.
 
-mod scene;
-
 use std::cell::Cell;
 
-use farlock_sim::schedule::{Director, Pct, Random, Schedule};
-use farlock_sim::{Mode, Oracle, Ratio};
-use scene::{
-    ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
+use crate::scene::{
+    self, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
     RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns, Remembering,
     Report, Work,
 };
+use farlock_sim::schedule::{Director, Pct, Random, Schedule};
+use farlock_sim::{Mode, Oracle, Ratio};
 
 /// Plays so many runs, of kinds of work in turn.
 fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<Box<dyn Oracle>>) {

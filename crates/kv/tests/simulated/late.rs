@@ -1,16 +1,14 @@
 //! Specification: a write whose completion was lost may land at any later time. It must not land in
 //! a block that has been used again.
 
-mod scene;
-
 use std::rc::Rc;
 
+use crate::scene::{name, polled};
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::index::{PointerArray, Race};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_sim::{Config, Ended, Nic, Outcome, SimEndpoint, Weakness, World};
-use scene::{name, polled};
 
 type Plain<I> = Rc<Store<Optimistic<SimEndpoint>, I>>;
 

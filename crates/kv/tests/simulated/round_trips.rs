@@ -1,17 +1,15 @@
 //! Specification: what an operation costs where each verb takes a round trip, with and without a
 //! memory of where keys were; and that what is remembered is never taken for what is there.
 
-mod scene;
-
 use std::cell::Cell;
 
+use crate::scene::name;
 use farlock_fabric::hook::Hook;
 use farlock_fabric::{Addr, Link, Posted, Verb};
 use farlock_kv::index::Race;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, ReadError, Scheme, Shape, Store};
 use farlock_sim::{Config, SimEndpoint, World};
-use scene::name;
 
 /// Counts what is waited for: doorbells, but for those of which nobody awaits the end.
 struct Trips {

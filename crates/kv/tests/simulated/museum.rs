@@ -1,14 +1,12 @@
 //! Each planted bug is found within a stated number of runs; and in as many runs without one, by
 //! the same judges, nothing is.
 
-mod scene;
-
+use crate::scene::{
+    self, ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic,
+    Remembering, TreeOptimistic, Work,
+};
 use farlock_kv::Flaw;
 use farlock_sim::Ratio;
-use scene::{
-    ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
-    TreeOptimistic, Work,
-};
 
 /// The first run in which something is wrong, of at most so many, and what.
 fn found<K: Kit>(flaw: Option<Flaw>, budget: u64, base: Play) -> Option<(u64, String)> {

@@ -1,6 +1,5 @@
 //! The published algorithms that are wrong as printed, each failing as its story says, and the lock
 //! of this crate passing the same trial.
-#![cfg(feature = "museum")]
 
 use std::rc::Rc;
 

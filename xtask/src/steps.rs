@@ -106,7 +106,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 14,
+        cap_minutes: 13,
         commands: &[
             "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run",
             "cargo build --release",
@@ -120,7 +120,7 @@ pub(crate) const CI: &[Step] = &[
         name: "api",
         title: "the documentation builds without warnings; what users of the libraries can name is \
                 as listed, and those build no command line; the programs in examples/ run",
-        cap_minutes: 1,
+        cap_minutes: 2,
         env: &[("RUSTDOCFLAGS", "--deny=warnings")],
         commands: &[
             "cargo doc --workspace --all-features --no-deps",

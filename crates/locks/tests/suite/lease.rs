@@ -375,7 +375,7 @@ fn a_lock_that_is_handed_over_is_held_for_a_whole_lease() {
 const READ_LEASE_NS: Nanos = 1_000_000;
 
 /// One client reads for seven leases, others write now and then. Returns how many of the long reads
-/// were cut short. (One story after the other: as one they would be compiled for each pair of locks.)
+/// were cut short. (Two stories: as one they would be compiled for each pair of locks.)
 fn long_reads_cut_short(lock: &str, long: &str) -> usize {
     let world = world(7);
     let mut word = None;

@@ -340,6 +340,7 @@ fn the_command_stores_and_prints() {
     let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
     let says = |words: &[&str]| run(words).1;
     assert_eq!(run(&["get", "k"]).0, 1);
+    assert_eq!(run(&["put", "--replace", "k", "v"]).0, 1);
     assert!(stage.options().store_names().unwrap().is_empty(), "to read makes nothing");
     assert_eq!(run(&["put", "k", "v w"]).0, 0);
     assert_eq!(says(&["get", "k"]), "v w\n");
@@ -393,6 +394,12 @@ fn what_is_dumped_can_be_loaded() {
     };
     assert_eq!(pairs(&kv), pairs(&two));
     assert!(matches!(two.put_fenced("gone", "v", Token::from(5)), Err(KvError::StaleToken { .. })));
+    // What is no dump makes no store.
+    std::fs::write(stage.file("bad"), "no pair\n").unwrap();
+    let bad = stage.file("bad");
+    let (status, _, said) = stage.run(&["kv", "load", "-s", "three", bad.to_str().unwrap()]);
+    assert!(status == 64 && said.contains("line 1"), "{said}");
+    assert!(!stage.options().store_names().unwrap().contains(&"three".to_owned()));
     // A line that is none stops it, and says where.
     std::fs::write(stage.file("bad"), "a\t1\nb\n").unwrap();
     let (status, _, said) = stage.run(&["kv", "load", stage.file("bad").to_str().unwrap()]);

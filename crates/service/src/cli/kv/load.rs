@@ -48,7 +48,13 @@ impl Pairs {
     ) -> Result<Self, Failure> {
         let mut first = Vec::new();
         input.read_until(b'\n', &mut first).map_err(failed)?;
-        let index = lines::index_of(without_end(&first)).transpose();
+        let line = without_end(&first);
+        let index = match lines::index_of(line) {
+            Some(index) => index.map(Some),
+            None if first.is_empty() => Ok(None),
+            // It is stored later: by then there is a store, which what is no dump must not make.
+            None => Line::parse(line).map(|_| None),
+        };
         let index = index.map_err(|why| bad_line(why).at("line 1"))?;
         Ok(Self { input: Box::new(io::Cursor::new(first).chain(input)), bytes, index })
     }

@@ -409,7 +409,12 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
     match action {
         Action::Put { store, key, value, how, written } => {
             let value = given(value, written)?;
-            put(&store.open(places)?, key.as_bytes(), value, &how)?;
+            // What replaces a value makes no store.
+            let store = match how.replace {
+                true => store.store.existing(places)?,
+                false => store.open(places)?,
+            };
+            put(&store, key.as_bytes(), value, &how)?;
         }
         Action::Hold { store, key, value, written } => {
             let (value, told) = (given(value, written)?, hold::Told::listen()?);

@@ -138,12 +138,15 @@ impl Runner<'_> {
             if !self.builds_again {
                 command.env("CARGO_INCREMENTAL", "0");
             }
+            let started = Instant::now();
             let left = most.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
                 (self.print)(stream, line);
                 hear(line);
             });
             let end = end.with_context(|| format!("{program} does not start"))?;
+            let seconds = started.elapsed().as_secs_f64();
+            (self.print)(Stream::Out, &format!("({seconds:.1} s: {line})"));
             let why = match end {
                 End::Exited(status) if status.success() => continue,
                 End::Exited(status) => status.to_string(),

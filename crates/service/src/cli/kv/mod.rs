@@ -303,6 +303,11 @@ impl MadeArg {
         self.store.open(places, Index::ALL.iter().find(is_meant).copied())
     }
 
+    /// The same to put a value into it. What only replaces one makes no store.
+    fn open_to_put(&self, places: &Places, how: &How) -> Result<Kv, Failure> {
+        if how.replace { self.store.existing(places) } else { self.open(places) }
+    }
+
     /// The same to load a dump. If none is asked for it gets the index of the store that was
     /// dumped, or keeps the one it has.
     fn open_to_load(&self, places: &Places, dumped: Option<Index>) -> Result<Kv, Failure> {
@@ -409,12 +414,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
     match action {
         Action::Put { store, key, value, how, written } => {
             let value = given(value, written)?;
-            // What replaces a value makes no store.
-            let store = match how.replace {
-                true => store.store.existing(places)?,
-                false => store.open(places)?,
-            };
-            put(&store, key.as_bytes(), value, &how)?;
+            put(&store.open_to_put(places, &how)?, key.as_bytes(), value, &how)?;
         }
         Action::Hold { store, key, value, written } => {
             let (value, told) = (given(value, written)?, hold::Told::listen()?);

@@ -347,6 +347,9 @@ fn the_command_stores_and_prints() {
     assert_eq!(says(&["get", "--raw", "k"]), "v w");
     assert_eq!(run(&["put", "--new", "k", "other"]).0, 1);
     assert_eq!(run(&["put", "--replace", "none", "other"]).0, 1);
+    let (status, _, complaint) = run(&["put", "--replace", "--index", "ordered", "k", "other"]);
+    assert!(status == 1 && complaint.contains("other-index"), "{complaint}");
+    assert_eq!(says(&["get", "k"]), "v w\n");
     assert_eq!((says(&["incr", "n"]), says(&["incr", "n", "-3"])), ("1\n".into(), "-2\n".into()));
     assert_eq!((run(&["cas", "k", "x", "y"]).0, run(&["cas", "k", "v w", "y"]).0), (1, 0));
     assert_eq!(run(&["put", "--ttl", "1000", "t", "v"]).0, 0);

@@ -299,13 +299,22 @@ impl From<KvError> for Failure {
 impl MadeArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
+        self.store.open(places, self.wanted())
+    }
+
+    /// The index that the store is to have, if any is asked for.
+    fn wanted(&self) -> Option<Index> {
         let is_meant = |index: &&Index| self.index.as_deref() == Some(index.name());
-        self.store.open(places, Index::ALL.iter().find(is_meant).copied())
+        Index::ALL.iter().find(is_meant).copied()
     }
 
     /// The same to put a value into it. What only replaces one makes no store.
     fn open_to_put(&self, places: &Places, how: &How) -> Result<Kv, Failure> {
-        if how.replace { self.store.existing(places) } else { self.open(places) }
+        if how.replace {
+            self.store.existing_with(places, self.wanted())
+        } else {
+            self.open(places)
+        }
     }
 
     /// The same to load a dump. If none is asked for it gets the index of the store that was
@@ -340,11 +349,18 @@ impl StoreArg {
 
     /// The store, if it is there: to read in it does not make it.
     fn existing(&self, places: &Places) -> Result<Kv, Failure> {
-        self.found(places)?.ok_or_else(|| no_such_store(&self.store))
+        self.existing_with(places, None)
     }
 
-    fn found(&self, places: &Places) -> Result<Option<Kv>, Failure> {
-        let (options, store) = (self.options(places)?, StoreOptions::new(&self.store).existing());
+    /// The same, and it is refused if it has another index than this.
+    fn existing_with(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
+        self.found(places, index)?.ok_or_else(|| no_such_store(&self.store))
+    }
+
+    fn found(&self, places: &Places, index: Option<Index>) -> Result<Option<Kv>, Failure> {
+        let (options, mut store) = (self.options(places)?, StoreOptions::new(&self.store));
+        store.index = index;
+        let store = store.existing();
         store.check_name()?;
         Host::check_name(&options.name).map_err(SessionError::Connect)?;
         match Kv::open(&options, store) {
@@ -358,7 +374,7 @@ impl StoreArg {
     fn awaited(&self, places: &Places, wait: Option<Duration>) -> Result<Option<Kv>, Failure> {
         let begun = Instant::now();
         loop {
-            if let Some(store) = self.found(places)? {
+            if let Some(store) = self.found(places, None)? {
                 return Ok(Some(store));
             }
             if !watch::nap(begun, wait)? {

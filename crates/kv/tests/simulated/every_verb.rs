@@ -103,6 +103,17 @@ impl Stage {
         Rc::new(of_kit::<K>(store.expect("it is")))
     }
 
+    /// Whatever befell one, the others do what they want, and soon.
+    fn others_go_on<K: Kit>(&mut self, others: &Kept<K>, about: &str) {
+        let begun = self.world.now();
+        for ask in [Ask::Get, Ask::Upsert(b"others".to_vec()), Ask::Get, Ask::Delete] {
+            let ended = self.calls::<K>(others, ask);
+            assert!(!matches!(ended, None | Some(Answer::Nothing)), "{about}: {ended:?}");
+        }
+        let took = self.world.now() - begun;
+        assert!(took < OTHERS_NS_MAX, "{about}: the others took {took} ns");
+    }
+
     /// Brings the index into its state, by the second client and one that dies of it.
     fn prepares<K: Kit>(&mut self, scenery: Scenery, others: &Kept<K>) {
         match scenery {
@@ -199,19 +210,13 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
     assert!(ended == Ended::Finished || is_stopped, "{about}: {ended:?}");
     let verbs = stage.world.posted(id) - before;
     assert_eq!(first.has_crashed(), matches!(fault, Fault::Dies(..)), "{about}");
-    let begun = stage.world.now();
     let answered = |stage: &mut Stage| {
         if let Some(Some(Some(answer))) = task.take() {
             stage.judge.answer(&K::name(1), called, ask.clone(), answer);
         }
     };
     answered(&mut stage);
-    for ask in [Ask::Get, Ask::Upsert(b"others".to_vec()), Ask::Get, Ask::Delete] {
-        let ended = stage.calls::<K>(&others, ask);
-        assert!(!matches!(ended, None | Some(Answer::Nothing)), "{about}: {ended:?}");
-    }
-    let took = stage.world.now() - begun;
-    assert!(took < OTHERS_NS_MAX, "{about}: the others took {took} ns");
+    stage.others_go_on::<K>(&others, &about);
     assert_eq!(stage.world.run(), Ended::Finished, "{about}");
     answered(&mut stage);
     if !first.has_crashed() {
@@ -419,13 +424,7 @@ fn tell_batch<K: Kit>(last: &Ask, role: usize, fault: Fault, seed: u64) -> Batch
     let _ = stage.world.block_on(within(keeper.endpoint(), STOP_NS / 500, guard.release()));
     stage.world.run_until(stage.world.now() + 100_000);
     answers(&mut stage, &members);
-    let begun = stage.world.now();
-    for ask in [Ask::Get, Ask::Upsert(b"others".to_vec()), Ask::Get, Ask::Delete] {
-        let ended = stage.calls::<K>(&others, ask);
-        assert!(!matches!(ended, None | Some(Answer::Nothing)), "{about}: {ended:?}");
-    }
-    let took = stage.world.now() - begun;
-    assert!(took < OTHERS_NS_MAX, "{about}: the others took {took} ns");
+    stage.others_go_on::<K>(&others, &about);
     assert_eq!(stage.world.run(), Ended::Finished, "{about}");
     answers(&mut stage, &members);
     let verbs = |member: &Member<K>| stage.world.posted(member.endpoint.id()) - member.before;

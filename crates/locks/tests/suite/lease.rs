@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 
-use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
 use farlock_locks::TokenSource;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Guard, Lock, Mode, Options, ReleaseError};
@@ -205,6 +205,18 @@ impl Inside {
     }
 }
 
+/// Stops one of these now and then, for up to eight leases.
+pub(crate) fn stop_now_and_then(world: &World, ids: Vec<EndpointId>, lease_ns: Nanos) {
+    let (stopper, handle) = (world.endpoint(), world.handle());
+    world.spawn(stopper.id(), async move {
+        for _ in 0..40 {
+            stopper.sleep(stopper.random() % (4 * lease_ns)).await;
+            let who = ids[stopper.random() as usize % ids.len()];
+            handle.pause(who, stopper.random() % (8 * lease_ns));
+        }
+    });
+}
+
 /// Clients hold for any time up to two leases, some never release, and now and then one of them is
 /// stopped for up to eight leases, wherever it is. Nobody is inside with another while its lease
 /// lasts, and tokens go on.
@@ -241,14 +253,7 @@ impl Story for Soak {
                 }
             });
         }
-        let stopper = handle.endpoint();
-        world.spawn(stopper.id(), async move {
-            for _ in 0..40 {
-                stopper.sleep(stopper.random() % (4 * LEASE_NS)).await;
-                let who = ids[stopper.random() as usize % ids.len()];
-                handle.pause(who, stopper.random() % (8 * LEASE_NS));
-            }
-        });
+        stop_now_and_then(&world, ids, LEASE_NS);
         assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
         inside.ledger.assert_clean(&format!("seed {}", self.0));
     }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use crate::lease::stop_now_and_then;
 use crate::scene::{Member, Scene};
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
 use farlock_locks::registry::{self, Visitor};
@@ -399,14 +400,7 @@ fn with_leases_no_pause_lets_two_in() {
                 ids.push(id);
                 world.spawn(id, Leased { client, who, word, handle, inside }.lives());
             }
-            let (stopper, handle) = (world.endpoint(), world.handle());
-            world.spawn(stopper.id(), async move {
-                for _ in 0..40 {
-                    stopper.sleep(stopper.random() % (4 * LEASE_NS)).await;
-                    let who = ids[stopper.random() as usize % ids.len()];
-                    handle.pause(who, stopper.random() % (8 * LEASE_NS));
-                }
-            });
+            stop_now_and_then(&world, ids, LEASE_NS);
             assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
             let violation = inside.borrow().ledger.violation().map(str::to_owned);
             assert_eq!(violation, None, "seed {}", self.0);

@@ -93,7 +93,7 @@ impl<'a> Programs<'a> {
             return Ok(ExitCode::SUCCESS);
         }
         // With the features that tests have. What they are made of is built again all the same,
-        // half a minute's work; a build of the tests would bring them too, and takes ten times that.
+        // in half a minute; a build of the tests would bring them too, and takes ten times as long.
         self.build(&["--workspace", "--all-features", "--examples"])?;
         let mut failed = Vec::new();
         for name in &names {

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::child::{self, End, Stream};
 use crate::figures::{self, LABORATORY, TOYS, Toy};
+use crate::steps;
 use crate::transcript::{self, Block, Entry};
 
 /// The package whose examples are run.
@@ -92,9 +93,8 @@ impl<'a> Programs<'a> {
             println!("SKIP examples: {PACKAGE} has none");
             return Ok(ExitCode::SUCCESS);
         }
-        // With the features that tests have. What they are made of is built again all the same,
-        // in half a minute; a build of the tests would bring them too, and takes ten times as long.
-        self.build(&["--workspace", "--all-features", "--examples"])?;
+        // By the very command that builds the tests: any other builds what they are made of anew.
+        self.cargo(steps::BUILD_TESTS)?;
         let mut failed = Vec::new();
         for name in &names {
             let home = Home::new()?;
@@ -123,7 +123,7 @@ impl<'a> Programs<'a> {
             println!("SKIP figures: {LABORATORY} is a library only");
             return Ok(ExitCode::SUCCESS);
         }
-        self.build(&["--release"])?;
+        self.cargo("cargo build --release")?;
         let mut failed = 0;
         for toy in TOYS {
             let mut complaints = Vec::new();
@@ -164,7 +164,7 @@ impl<'a> Programs<'a> {
     /// A page cannot be read, or the programs do not build.
     pub(crate) fn transcripts(&self, pages: &[String]) -> Result<ExitCode> {
         ensure!(!pages.is_empty(), "which pages?");
-        self.build(&["--release"])?;
+        self.cargo("cargo build --release")?;
         let (mut run, mut failed) = (0, 0);
         for page in pages {
             let text = std::fs::read_to_string(self.root.join(page)).context(page.clone())?;
@@ -217,13 +217,15 @@ impl<'a> Programs<'a> {
         Ok(false)
     }
 
-    fn build(&self, args: &[&str]) -> Result<()> {
-        let mut command = Command::new("cargo");
-        command.arg("build").args(args).current_dir(self.root);
+    /// Brings the programs up to date by this command.
+    fn cargo(&self, build: &str) -> Result<()> {
+        let mut words = build.split_whitespace();
+        let mut command = Command::new(words.next().context("which command?")?);
+        command.args(words).current_dir(self.root);
         let end = child::run(&mut command, BUILD_MAX, self.stop, |_, line| println!("{line}"))?;
         match complaint(&end, BUILD_MAX) {
             None => Ok(()),
-            Some(complaint) => bail!("cargo build {}: {complaint}", args.join(" ")),
+            Some(complaint) => bail!("{build}: {complaint}"),
         }
     }
 

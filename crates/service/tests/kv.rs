@@ -37,6 +37,20 @@ fn values_of_every_length_come_back() {
     }
 }
 
+/// What an executor leaves with its thread while a task opens a store, or has a handle of it.
+#[test]
+fn a_store_takes_no_wake_up_of_its_thread() {
+    let stage = Stage::new();
+    let session = stage.session();
+    std::thread::current().unpark();
+    let handles: Vec<Kv> = (0..20).map(|_| session.kv("t").unwrap()).collect();
+    handles.iter().for_each(|kv| kv.put("k", "v").unwrap());
+    drop(handles);
+    let begun = Instant::now();
+    std::thread::park_timeout(Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+}
+
 #[test]
 fn each_operation_does_what_its_name_says() {
     let stage = Stage::new();

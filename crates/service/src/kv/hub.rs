@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -18,6 +18,7 @@ use super::keep::{CHUNK_BYTES, Errand, GROWTH_CHUNKS, Order, keep};
 use super::value::Owner;
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
+use crate::session::Report;
 use crate::system::coarse_tick;
 
 /// Bytes that a store takes at first.
@@ -159,9 +160,10 @@ impl Hub {
 
     /// One more place in the region.
     pub(super) fn attach(&self) -> Result<Lane, KvError> {
-        let (report, reported) = sync_channel(1);
+        let (report, reported) = Report::new();
         self.order(Order::Attach(report));
-        let lane = reported.recv().expect("the thread answers as long as the store is open");
+        let lane = reported.block(None).flatten();
+        let lane = lane.expect("the thread answers as long as the store is open");
         lane.map_err(|source| KvError::Open { name: self.name.clone(), source })
     }
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::{Context, Waker};
 
 use farlock_fabric::{
@@ -13,7 +13,7 @@ use farlock_fabric::{
 use farlock_kv::Sight;
 
 use crate::connection::{Keeper, Lane, Region, Unparker};
-use crate::session::Fate;
+use crate::session::{Fate, Report};
 
 /// Bytes of a chunk: room for the longest pair.
 pub(super) const CHUNK_BYTES: u64 = 2 << 20;
@@ -26,7 +26,7 @@ pub(super) const GROWTH_CHUNKS: u32 = 1;
 /// What a handle asks the thread for.
 pub(super) enum Order {
     /// A place.
-    Attach(SyncSender<Result<Lane, ConnectError>>),
+    Attach(Report<Result<Lane, ConnectError>>),
     /// The place with this index is used no more.
     Leave(u16),
     /// Memory for so many bytes, before an operation needs it.
@@ -114,11 +114,7 @@ impl Thread<'_> {
     fn obey(&mut self, order: Order) {
         self.has_watched = false;
         match order {
-            Order::Attach(report) => {
-                let attached = self.attach();
-                // The handle waits for it.
-                let _ = report.send(attached);
-            }
+            Order::Attach(report) => report.send(self.attach()),
             Order::Leave(index) => self.keepers.retain(|(kept, _)| *kept != index),
             Order::Reserve(bytes) => self.reserved = self.reserved.max(bytes),
             Order::Wait(errand) => self.begin(errand),

@@ -47,8 +47,8 @@ pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;
 use state::{Handle, Job, Patience};
-pub(crate) use waiter::Fate;
 use waiter::{Anew, Outcome, Timed, Waiter, Who};
+pub(crate) use waiter::{Fate, Report};
 
 impl Session {
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.

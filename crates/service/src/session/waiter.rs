@@ -175,7 +175,7 @@ impl<T> Fate<T> {
     }
 
     /// Blocks this thread until something has become of it; `None` when the deadline has passed.
-    pub(super) fn block(&self, deadline: Option<Instant>) -> Option<T> {
+    pub(crate) fn block(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = self.state();
         loop {
             if let Some(outcome) = state.outcome.take() {
@@ -209,16 +209,16 @@ impl<T> Fate<T> {
 /// Tells a thread what came of something it waits for by [`Fate::block`]: nothing, where this is
 /// dropped first. (A channel of the standard library parks the thread that waits, and so takes the
 /// wake-up that an executor may have left there for its tasks.)
-pub(super) struct Report<T>(Arc<Fate<Option<T>>>);
+pub(crate) struct Report<T>(Arc<Fate<Option<T>>>);
 
 impl<T> Report<T> {
     /// With what the thread waits for.
-    pub(super) fn new() -> (Self, Arc<Fate<Option<T>>>) {
+    pub(crate) fn new() -> (Self, Arc<Fate<Option<T>>>) {
         let fate = Arc::default();
         (Self(Arc::clone(&fate)), fate)
     }
 
-    pub(super) fn send(self, outcome: T) {
+    pub(crate) fn send(self, outcome: T) {
         self.settle(Some(outcome));
     }
 

@@ -41,14 +41,16 @@ fn values_of_every_length_come_back() {
 #[test]
 fn a_store_takes_no_wake_up_of_its_thread() {
     let stage = Stage::new();
-    let session = stage.session();
-    std::thread::current().unpark();
-    let handles: Vec<Kv> = (0..20).map(|_| session.kv("t").unwrap()).collect();
-    handles.iter().for_each(|kv| kv.put("k", "v").unwrap());
-    drop(handles);
-    let begun = Instant::now();
-    std::thread::park_timeout(Duration::from_secs(10));
-    assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+    let serving = Serving::on(&stage);
+    for session in [stage.session(), serving.session()] {
+        std::thread::current().unpark();
+        let handles: Vec<Kv> = (0..20).map(|_| session.kv("t").unwrap()).collect();
+        handles.iter().for_each(|kv| kv.put("k", "v").unwrap());
+        drop(handles);
+        let begun = Instant::now();
+        std::thread::park_timeout(Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+    }
 }
 
 #[test]

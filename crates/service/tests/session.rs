@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, LostReason, Mode, RegionOptions, Session};
 use rustix::process::Signal;
+use stage::serving::Serving;
 use stage::{Stage, block_on, kill, now_ns, pid};
 
 #[test]
@@ -391,15 +392,18 @@ fn who_gives_up_and_computes_delays_nobody() {
 #[test]
 fn a_session_takes_no_wake_up_of_its_thread() {
     let stage = Stage::new();
-    std::thread::current().unpark();
-    let session = stage.session();
-    // More than it has places for.
-    let locks: Vec<_> = (0..40).map(|number| session.lock(format!("lock-{number}"))).collect();
-    let _held: Vec<_> = locks.iter().map(|lock| lock.exclusive().blocking().unwrap()).collect();
-    let table = session.range("table");
-    let unit = |unit: u64| table.exclusive(unit..unit + 1).blocking().unwrap();
-    let _ranges: Vec<_> = (0..40).map(unit).collect();
-    let begun = Instant::now();
-    std::thread::park_timeout(Duration::from_secs(10));
-    assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+    let serving = Serving::on(&stage);
+    for options in [stage.options(), serving.options()] {
+        thread::current().unpark();
+        let session = Session::open(&options).unwrap();
+        // More than it has places for.
+        let locks: Vec<_> = (0..40).map(|number| session.lock(format!("lock-{number}"))).collect();
+        let _held: Vec<_> = locks.iter().map(|lock| lock.exclusive().blocking().unwrap()).collect();
+        let table = session.range("table");
+        let unit = |unit: u64| table.exclusive(unit..unit + 1).blocking().unwrap();
+        let _ranges: Vec<_> = (0..40).map(unit).collect();
+        let begun = Instant::now();
+        thread::park_timeout(Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+    }
 }

@@ -245,6 +245,27 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether a server is not there that may be soon: it is being restarted, or the network is. A
+    /// name that cannot be looked up is most likely mistyped, and what a server says itself it says
+    /// again.
+    pub fn is_of_server_away(&self) -> bool {
+        match self {
+            Self::HungUp { .. } | Self::NoAnswer { .. } => true,
+            Self::Unreachable { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::NetworkDown
+                    | io::ErrorKind::TimedOut
+            ),
+            _ => false,
+        }
+    }
+
     /// Why a connection to a server that was waited for so long was no good.
     #[cfg(all(feature = "tcp", target_os = "linux", not(shuttle)))]
     pub(crate) fn of_stream(error: io::Error, server: &str, within: Duration) -> Self {

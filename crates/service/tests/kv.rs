@@ -53,6 +53,28 @@ fn a_store_takes_no_wake_up_of_its_thread() {
     }
 }
 
+/// As it waits for a lock.
+#[test]
+fn a_session_opens_a_store_while_its_server_is_away() {
+    let stage = Stage::new();
+    let lease = ["--lease", "3"];
+    let mut serving = Serving::listening(&stage, "127.0.0.1:0", &lease);
+    let session = serving.session();
+    serving.kill();
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(|| session.kv("t")?.put("k", "v"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!opened.is_finished());
+        serving.restart(&stage, &lease);
+        opened.join().unwrap().unwrap();
+    });
+    // Not for longer than it lives.
+    serving.kill();
+    let begun = Instant::now();
+    assert!(matches!(session.kv("other"), Err(KvError::Open { .. })));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
 #[test]
 fn each_operation_does_what_its_name_says() {
     let stage = Stage::new();

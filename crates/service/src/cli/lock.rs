@@ -1,7 +1,6 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,8 +8,7 @@ use std::time::{Duration, Instant};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::text::{in_words, shown};
 use farlock::{
-    AcquireError, ConnectError, Life, LostReason, Participant, RegionOptions, ReleaseError,
-    Session, SessionError,
+    AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session, SessionError,
 };
 use rustix::process::Signal;
 
@@ -342,7 +340,7 @@ fn open(
     let mut pause = PAUSE_MIN;
     loop {
         let failure = match Session::open_tethered(options) {
-            Err(SessionError::Connect(error)) if may_be_back(&error) => {
+            Err(SessionError::Connect(error)) if error.is_of_server_away() => {
                 Failure::from(SessionError::from(error))
             }
             opened => return Ok(opened?),
@@ -355,27 +353,6 @@ fn open(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-/// Whether a server that is not there now may be there soon: it is being restarted, or the network
-/// is. A name that cannot be looked up is most likely mistyped, and what a server says itself it
-/// says again.
-fn may_be_back(error: &ConnectError) -> bool {
-    match error {
-        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => true,
-        ConnectError::Unreachable { source, .. } => matches!(
-            source.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::BrokenPipe
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::NetworkDown
-                | ErrorKind::TimedOut
-        ),
-        _ => false,
     }
 }
 

@@ -223,6 +223,11 @@ impl KvError {
         .to_owned()
     }
 
+    /// Whether a store was not opened because its server is away, and may be back soon.
+    pub(super) fn is_of_server_away(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if source.is_of_server_away())
+    }
+
     pub(super) fn of_read(error: ReadError, key: &[u8]) -> Self {
         Self::of_write(error.into(), key)
     }

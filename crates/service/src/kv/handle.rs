@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::{ConnectError, Endpoint as _, Host, Nanos, Slot, block_on};
 use farlock_kv::{Decision, WriteError};
@@ -52,7 +52,8 @@ pub(super) type Live<'a> = (&'a [u8], Term);
 
 impl Session {
     /// The key-value store of this name in the session's region, created where it is missing; a
-    /// name, or [`StoreOptions`] that say which index it is to have too.
+    /// name, or [`StoreOptions`] that say which index it is to have too. A server that is away is
+    /// waited for as long as the session lives without it.
     ///
     /// # Errors
     /// See [`KvError`]. A crash leaves no store, or an empty one.
@@ -67,13 +68,28 @@ impl Session {
         let hub = match open.filter(|hub| hub.check().is_ok()) {
             Some(hub) => hub.admit(wanted.index).map(|()| hub)?,
             None => {
-                let hub = Arc::new(Hub::open(&self.root.options, &wanted)?);
+                let hub = Arc::new(self.open_store(&wanted)?);
                 stores.insert(wanted.name, Arc::downgrade(&hub));
                 hub
             }
         };
         drop(stores);
         Kv::of(hub)
+    }
+
+    fn open_store(&self, wanted: &StoreOptions) -> Result<Hub, KvError> {
+        /// How long after an attempt the next one is made.
+        const AGAIN: Duration = Duration::from_millis(20);
+        let valid_for = self.root.valid_for().unwrap_or_default();
+        let until = Instant::now() + valid_for;
+        loop {
+            match Hub::open(&self.root.options, wanted) {
+                Err(error) if error.is_of_server_away() && Instant::now() < until => {
+                    std::thread::sleep(AGAIN);
+                }
+                opened => return opened,
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farlock_fabric::Connection as _;
 
@@ -30,6 +31,13 @@ impl Drop for Root {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
+    }
+}
+
+impl Root {
+    /// For how long the session lives at least, whatever becomes of its server, if it has one.
+    pub(crate) fn valid_for(&self) -> Option<Duration> {
+        self.hub.region.valid_for()
     }
 }
 

@@ -75,6 +75,21 @@ fn a_session_opens_a_store_while_its_server_is_away() {
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
+/// Its lease would last for ten seconds.
+#[test]
+fn a_store_that_ends_waits_for_no_server_that_is_gone() {
+    let stage = Stage::new();
+    let mut serving = Serving::on(&stage);
+    let kv = serving.session().kv("t").unwrap();
+    kv.put("k", "v").unwrap();
+    let another = kv.another().unwrap();
+    drop(another);
+    serving.kill();
+    let begun = Instant::now();
+    drop(kv);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn each_operation_does_what_its_name_says() {
     let stage = Stage::new();

@@ -503,6 +503,10 @@ impl Drop for Kv {
         if self.hub.is_forked() {
             return;
         }
+        // A store that ends waits for no server that is gone.
+        if Arc::strong_count(&self.hub) == 1 {
+            self.hub.region.leave();
+        }
         if self.hub.check().is_ok() {
             self.remove_own();
             // What is not given back now is taken over by clients that need it.

@@ -16,7 +16,6 @@ use tempfile::TempDir;
 
 use crate::child::{self, End, Stream};
 use crate::figures::{self, LABORATORY, TOYS, Toy};
-use crate::steps;
 use crate::transcript::{self, Block, Entry};
 
 /// The package whose examples are run.
@@ -93,8 +92,12 @@ impl<'a> Programs<'a> {
             println!("SKIP examples: {PACKAGE} has none");
             return Ok(ExitCode::SUCCESS);
         }
-        // By the very command that builds the tests: any other builds what they are made of anew.
-        self.cargo(steps::BUILD_TESTS)?;
+        // As tests are built, with which they share nearly all: for another profile, though it says
+        // the same, cargo would build all that anew.
+        self.cargo(
+            "build --profile=test --workspace --exclude=farlock-lab-command \
+                    --all-features --examples",
+        )?;
         let mut failed = Vec::new();
         for name in &names {
             let home = Home::new()?;
@@ -123,7 +126,7 @@ impl<'a> Programs<'a> {
             println!("SKIP figures: {LABORATORY} is a library only");
             return Ok(ExitCode::SUCCESS);
         }
-        self.cargo("cargo build --release")?;
+        self.cargo("build --release")?;
         let mut failed = 0;
         for toy in TOYS {
             let mut complaints = Vec::new();
@@ -164,7 +167,7 @@ impl<'a> Programs<'a> {
     /// A page cannot be read, or the programs do not build.
     pub(crate) fn transcripts(&self, pages: &[String]) -> Result<ExitCode> {
         ensure!(!pages.is_empty(), "which pages?");
-        self.cargo("cargo build --release")?;
+        self.cargo("build --release")?;
         let (mut run, mut failed) = (0, 0);
         for page in pages {
             let text = std::fs::read_to_string(self.root.join(page)).context(page.clone())?;
@@ -217,15 +220,14 @@ impl<'a> Programs<'a> {
         Ok(false)
     }
 
-    /// Brings the programs up to date by this command.
+    /// Brings the programs up to date by this command of cargo's.
     fn cargo(&self, build: &str) -> Result<()> {
-        let mut words = build.split_whitespace();
-        let mut command = Command::new(words.next().context("which command?")?);
-        command.args(words).current_dir(self.root);
+        let mut command = Command::new("cargo");
+        command.args(build.split_whitespace()).current_dir(self.root);
         let end = child::run(&mut command, BUILD_MAX, self.stop, |_, line| println!("{line}"))?;
         match complaint(&end, BUILD_MAX) {
             None => Ok(()),
-            Some(complaint) => bail!("{build}: {complaint}"),
+            Some(complaint) => bail!("cargo {build}: {complaint}"),
         }
     }
 

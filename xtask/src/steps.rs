@@ -23,10 +23,6 @@ pub(crate) struct Step {
     pub(crate) commands: &'static [&'static str],
 }
 
-/// Builds all tests, and what is built with them: the examples.
-pub(crate) const BUILD_TESTS: &str =
-    "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run";
-
 /// A command of the laboratory, optimised as shipped. With `--package` cargo would build it anew,
 /// with the features that this package alone asks of its dependencies.
 macro_rules! lab {
@@ -112,7 +108,7 @@ pub(crate) const CI: &[Step] = &[
         title: "everything builds, tests and release",
         cap_minutes: 13,
         commands: &[
-            BUILD_TESTS,
+            "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run",
             "cargo build --release",
             "cargo test --release --package=farlock-lab-command --no-run",
             // As those build it that follow the README.

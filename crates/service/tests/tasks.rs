@@ -548,9 +548,8 @@ fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
 #[test]
 fn ranges_of_tasks_outlive_their_server() {
     const RESTARTS: usize = 8;
-    const LEASE: &[&str] = &["--lease", "2"];
     let stage = Stage::new();
-    let mut server = Serving::listening(&stage, "127.0.0.1:0", LEASE);
+    let mut server = Serving::on(&stage);
     let (total, added) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
     let sessions = [server.session(), server.session(), stage.session()];
@@ -582,7 +581,7 @@ fn ranges_of_tasks_outlive_their_server() {
         for _ in 0..RESTARTS {
             let before = added.load(Ordering::Relaxed);
             stage.until(|| added.load(Ordering::Relaxed) > before + 100);
-            server.restart(&stage, LEASE);
+            server.restart(&stage, &[]);
         }
         let before = added.load(Ordering::Relaxed);
         stage.until(|| added.load(Ordering::Relaxed) > before + 100);

@@ -133,7 +133,8 @@ impl RegionOptions {
     /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`, or below `/run/user` where
     /// another user made that first ([`RegionOptions::instead_of`] then says so); its durable
     /// state in `FARLOCK_STATE_DIR`, or `farlock` in `XDG_STATE_HOME` or `~/.local/state`, or a
-    /// directory of this user in `/var/tmp`. Reads these variables of the environment.
+    /// directory of this user in `/var/tmp` where there is no home. Reads these variables of the
+    /// environment.
     pub fn for_user() -> Self {
         Self::of_user(|name| std::env::var_os(name))
     }
@@ -150,9 +151,11 @@ impl RegionOptions {
         };
         // By what the rest of the system says of them, those that are relative are none.
         let home = |name| variable(name).filter(|home| home.is_absolute());
+        // One that is not there is not made: that of a system user is not to be.
+        let user_home = home("HOME").filter(|home| home.is_dir());
         let state_dir = variable("FARLOCK_STATE_DIR")
             .or_else(|| home("XDG_STATE_HOME").map(|home| home.join("farlock")))
-            .or_else(|| home("HOME").map(|home| home.join(".local/state/farlock")))
+            .or_else(|| user_home.map(|home| home.join(".local/state/farlock")))
             .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
         Self { instead_of, ..Self::new(dir, state_dir) }
     }
@@ -399,12 +402,13 @@ mod tests {
         };
         let (dir, state_dir) = of(&[("HOME", "")]);
         assert!(dir.starts_with("/dev/shm") && state_dir.starts_with("/var/tmp"));
-        let home = of(&[("HOME", "/h")]);
-        assert_eq!(home, (dir.clone(), "/h/.local/state/farlock".into()));
-        let xdg = of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/x")]);
+        assert_eq!(of(&[("HOME", "/nowhere")]).1, state_dir, "of a user that has no home");
+        let home = of(&[("HOME", "/usr")]);
+        assert_eq!(home, (dir.clone(), "/usr/.local/state/farlock".into()));
+        let xdg = of(&[("HOME", "/usr"), ("XDG_STATE_HOME", "/x")]);
         assert_eq!(xdg, (dir.clone(), "/x/farlock".into()));
-        let relative = of(&[("HOME", "/h"), ("XDG_STATE_HOME", "x")]);
-        assert_eq!(relative, (dir, "/h/.local/state/farlock".into()));
+        let relative = of(&[("HOME", "/usr"), ("XDG_STATE_HOME", "x")]);
+        assert_eq!(relative, (dir, "/usr/.local/state/farlock".into()));
         let said = of(&[("FARLOCK_DIR", "/d"), ("FARLOCK_STATE_DIR", "/s"), ("HOME", "/h")]);
         assert_eq!(said, ("/d".into(), "/s".into()));
     }

@@ -516,6 +516,7 @@ fn a_store_that_is_loaded_has_the_index_of_the_one_that_was_dumped() {
     // An index that there is not makes no store.
     let (status, _, said) = load("index=tree\nk\tv\n", "other");
     assert!(status == 64 && said.contains("line 1") && said.contains("[bad-line]"), "{said}");
+    assert!(said.contains("nothing is stored"), "{said}");
     assert_eq!(run(&["get", "-s", "other", "k"]).0, 1);
     let (status, _, said) = load("k\tv\nindex=tree\n", "other");
     assert!(status == 64 && said.contains("line 2"), "{said}");

@@ -136,10 +136,16 @@ fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
         _ => {}
     }
     let text = error.to_string();
-    // What follows is the usage, which the help has too.
-    let what = text.split("\n\n").next().unwrap_or_default();
+    let mut parts = text.split("\n\n");
+    let what = parts.next().unwrap_or_default();
     let what: Vec<&str> = what.trim_start_matches("error: ").lines().map(str::trim).collect();
-    let help = format!("`{} --help` says what there is", named(given));
+    let mut help = format!("`{} --help` says what there is", named(given));
+    if let Some(usage) = parts.find_map(|part| part.strip_prefix("Usage: "))
+        && !usage.contains("<COMMAND>")
+    {
+        let usages: Vec<String> = usage.lines().map(|line| format!("`{}`", line.trim())).collect();
+        help = format!("say {}; {help}", usages.join(" or "));
+    }
     if error.kind() == ErrorKind::UnknownArgument
         && given.first().is_some_and(|first| first.as_encoded_bytes().starts_with(b"-"))
     {

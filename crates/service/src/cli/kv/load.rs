@@ -55,7 +55,7 @@ impl Pairs {
             // It is stored later: by then there is a store, which what is no dump must not make.
             None => Line::parse(line).map(|_| None),
         };
-        let index = index.map_err(|why| bad_line(why).at("line 1"))?;
+        let index = index.map_err(|why| bad_line(why, "nothing is stored").at("line 1"))?;
         Ok(Self { input: Box::new(io::Cursor::new(first).chain(input)), bytes, index })
     }
 }
@@ -68,8 +68,8 @@ fn without_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
-fn bad_line(why: &str) -> Failure {
-    Failure::new(Exit::USAGE, "bad-line", why.to_owned(), "pairs before it are stored".into())
+fn bad_line(why: &str, hint: &str) -> Failure {
+    Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())
 }
 
 /// Says that a store has another index than the one that was dumped.
@@ -123,11 +123,12 @@ fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result
 
 /// Stores the pair of a line, if it has one.
 fn store_line(store: &Kv, line: &[u8]) -> Result<bool, Failure> {
+    let bad = |why| bad_line(why, "pairs before it are stored");
     if let Some(index) = lines::index_of(line) {
         // Where several dumps are in one file the first one has decided.
-        return index.map(|_| false).map_err(bad_line);
+        return index.map(|_| false).map_err(bad);
     }
-    let line = Line::parse(line).map_err(bad_line)?;
+    let line = Line::parse(line).map_err(bad)?;
     match (line.value, line.token) {
         (Some(value), Some(token)) => store.put_fenced(line.key, value, token)?,
         (None, Some(token)) => drop(store.remove_fenced(line.key, token)?),

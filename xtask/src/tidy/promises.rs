@@ -6,31 +6,51 @@ use syn::{Item, ItemFn};
 
 use super::tree::{File, Finding, Tree};
 
-const PAGE: &str = "README.md";
-/// The column of a table of promises that names their tests.
-const COLUMN: &str = "kept by";
+/// The page that promises, and how the head of its table begins.
+const PROMISED: (&str, &str) = ("README.md", "| promised |");
+/// The page that names the tests of each promise.
+const KEPT: (&str, &str) = ("docs/promises.md", "| promise | kept by |");
 
 /// Every promise names a test, and every test that is named is one.
 pub(super) fn kept(tree: &Tree) -> Vec<Finding> {
     let tests: BTreeSet<String> = tree.rust().flat_map(tests).collect();
-    let text = tree.get(PAGE).map_or("", |page| page.text.as_str());
+    let promised: Vec<&str> = rows(tree, PROMISED).map(|(_, row)| name_of(row)).collect();
     let mut findings = Vec::new();
-    let mut is_within = false;
-    for (line, number) in text.lines().zip(1..) {
-        let promise = is_within && !line.starts_with("| ---");
-        is_within = line.starts_with('|') && (is_within || line.contains(COLUMN));
-        if !is_within || !promise {
-            continue;
+    let mut found = BTreeSet::new();
+    for (number, row) in rows(tree, KEPT) {
+        let mut find = |what: String| findings.push(Finding::new(KEPT.0, number, what));
+        if !promised.contains(&name_of(row)) {
+            find(format!("{} does not promise this", PROMISED.0));
         }
-        let named: Vec<&str> = code(line).filter(|word| is_name(word)).collect();
+        found.insert(name_of(row));
+        let named: Vec<&str> = code(row).filter(|word| is_name(word)).collect();
         if !named.iter().any(|name| tests.contains(*name)) {
-            findings.push(Finding::new(PAGE, number, "no test keeps this promise"));
+            find("no test keeps this promise".to_owned());
         }
-        for name in named.into_iter().filter(|name| !tests.contains(*name)) {
-            findings.push(Finding::new(PAGE, number, format!("there is no test {name}")));
-        }
+        named.into_iter().filter(|name| !tests.contains(*name)).for_each(|name| {
+            find(format!("there is no test {name}"));
+        });
+    }
+    for (number, row) in rows(tree, PROMISED).filter(|(_, row)| !found.contains(name_of(row))) {
+        let what = format!("{} does not tell what keeps {:?}", KEPT.0, name_of(row));
+        findings.push(Finding::new(PROMISED.0, number, what));
     }
     findings
+}
+
+/// The rows of a page's table whose head begins so, with the numbers of their lines.
+fn rows<'t>(
+    tree: &'t Tree,
+    (page, head): (&str, &'static str),
+) -> impl Iterator<Item = (usize, &'t str)> {
+    let text = tree.get(page).map_or("", |page| page.text.as_str());
+    let lines = (1..).zip(text.lines()).skip_while(move |(_, line)| !line.starts_with(head));
+    lines.skip(2).take_while(|(_, line)| line.starts_with('|'))
+}
+
+/// What its first cell says.
+fn name_of(row: &str) -> &str {
+    row.split('|').nth(1).unwrap_or_default().trim()
 }
 
 /// What stands between backticks.
@@ -66,13 +86,17 @@ mod tests {
 
     #[test]
     fn a_promise_that_no_test_keeps_is_found() {
-        let page = "| promised | | kept by, at the face |\n| --- | --- | --- |\n\
-            | exclusion | by `at_once` | `two_are_never_inside`; `farlock-lab storm` |\n\
-            | order | as they came | `who_came_first_is_first`, `it_was_renamed_since` |\n\
-            | speed | | `farlock-lab bench` |\n\n| not | promised |\n| x | `no_test_at_all` |\n";
+        let readme = "| promised | |\n| --- | --- |\n| exclusion | by `at_once` |\n\
+            | order | as they came |\n| speed | |\n| luck | |\n\n| not | promised |\n| x | |\n";
+        let page = "| promise | kept by |\n| --- | --- |\n\
+            | exclusion | `two_are_never_inside`; `farlock-lab storm` |\n\
+            | order | `who_came_first_is_first`, `it_was_renamed_since` |\n\
+            | speed | `farlock-lab bench` |\n| beauty | `two_are_never_inside` |\n\n| x |\n";
         let suite = "#[test]\nfn two_are_never_inside() {}\n\
             #[tokio::test]\nasync fn who_came_first_is_first() {}\nfn it_was_renamed_since() {}\n";
-        let files = [(PAGE, page), ("crates/a/tests/suite.rs", suite)];
-        assert_eq!(places(kept, &files), ["README.md:4", "README.md:5"]);
+        let files = [(PROMISED.0, readme), (KEPT.0, page), ("crates/a/tests/suite.rs", suite)];
+        let places = places(kept, &files);
+        let page = [4, 5, 6].map(|line| format!("{}:{line}", KEPT.0));
+        assert_eq!(places, [&page[..], &["README.md:6".to_owned()]].concat());
     }
 }

@@ -194,7 +194,8 @@ pub(crate) const CI: &[Step] = &[
             lab!("storm --face session --served --kills 200 --stops 200 --json"),
             lab!("storm --face range --served --kills 200 --stops 200 --json"),
             lab!(
-                "storm --face session --served --kills 60 --stops 40 --restarts 60 --cuts 40 --json"
+                "storm --face session --served --tls --kills 60 --stops 40 --restarts 60 --cuts 40 \
+                 --json"
             ),
             lab!("storm --face kv --kills 200 --stops 200 --json"),
             lab!(
@@ -537,6 +538,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "storm --face session --served --kills 500 --stops 500 --restarts 500 --cuts 500 \
                  --seed 2 --json"
             ),
+            lab!(
+                "storm --face session --served --tls --kills 500 --stops 500 --restarts 500 \
+                 --cuts 500 --seed 3 --json"
+            ),
             lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
             lab!("storm --face kv --kills 5000 --stops 5000 --seed 2 --json"),
@@ -547,6 +552,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!(
                 "storm --face kv --served --kills 500 --stops 500 --restarts 200 --cuts 200 \
                  --seed 2 --json"
+            ),
+            lab!(
+                "storm --face kv --served --tls --kills 500 --stops 500 --restarts 200 --cuts 200 \
+                 --seed 3 --json"
             ),
             lab!(
                 "storm --face kv --served --workload f --index ordered --kills 2000 --stops 2000 \

@@ -46,6 +46,9 @@ pub struct StormArgs {
     /// At a face: every other client takes its locks, or uses the store, by a server, over TCP
     #[arg(long, requires = "face", conflicts_with_all = ["canary", "reference", "exaggerated"])]
     pub served: bool,
+    /// At a face: over TLS, with certificates on both sides
+    #[arg(long, requires = "served")]
+    pub tls: bool,
     /// At a face: how often that server is killed, and another one started
     #[arg(long, requires = "served", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]

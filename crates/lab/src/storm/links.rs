@@ -111,6 +111,7 @@ impl Links {
             orders: Arc::clone(&orders),
             links: Vec::new(),
             silences: Vec::new(),
+            bytes: vec![0; READ_BYTES].into(),
         };
         let is_ended = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || passing.run(&is_ended));
@@ -154,6 +155,8 @@ struct Passing {
     orders: Arc<Mutex<Orders>>,
     links: Vec<Link>,
     silences: Vec<Silence>,
+    /// Where what comes is read to.
+    bytes: Box<[u8]>,
 }
 
 struct Silence {
@@ -191,9 +194,8 @@ impl Way {
     }
 
     /// Takes what has come. Returns whether the connection is to go on.
-    fn take(&mut self, mut from: &TcpStream) -> bool {
-        let mut bytes = [0; READ_BYTES];
-        match from.read(&mut bytes) {
+    fn take(&mut self, mut from: &TcpStream, bytes: &mut [u8]) -> bool {
+        match from.read(bytes) {
             Ok(0) => self.is_at_end = true,
             Ok(count) => self.held.extend_from_slice(&bytes[..count]),
             Err(error) if is_for_later(&error) => {}
@@ -228,9 +230,9 @@ impl Link {
         Some(Self { who, ends: [client, onward], ways: Default::default(), is_over: false })
     }
 
-    fn pass_on(&mut self) {
+    fn pass_on(&mut self, bytes: &mut [u8]) {
         for (way, (from, to)) in self.ways.iter_mut().zip([(0, 1), (1, 0)]) {
-            if way.takes_more() && !way.take(&self.ends[from]) || !way.give(&self.ends[to]) {
+            if way.takes_more() && !way.take(&self.ends[from], bytes) || !way.give(&self.ends[to]) {
                 self.is_over = true;
             }
         }
@@ -249,17 +251,18 @@ impl Link {
 impl Passing {
     fn run(&mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
-            self.sleep();
+            let came = self.sleep();
+            self.accept(&came);
             self.obey();
-            self.accept();
             self.fall_silent();
-            self.links.iter_mut().for_each(Link::pass_on);
+            self.links.iter_mut().for_each(|link| link.pass_on(&mut self.bytes));
             self.links.retain(|link| !link.is_over);
         }
     }
 
-    /// Until something can be passed on, or for a moment.
-    fn sleep(&self) {
+    /// Until something can be passed on, or for a moment. Returns to which of the hosts somebody
+    /// has come: to ask all each time would take a processor from those who wait for one.
+    fn sleep(&self) -> Vec<usize> {
         let hosts = self.hosts.iter();
         let mut fds: Vec<_> =
             hosts.map(|host| PollFd::new(&host.listener, PollFlags::IN)).collect();
@@ -277,10 +280,11 @@ impl Passing {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         // Where it is interrupted all are looked at.
         let _ = poll(&mut fds, Some(&tick));
+        (0..self.hosts.len()).filter(|host| !fds[*host].revents().is_empty()).collect()
     }
 
-    fn accept(&mut self) {
-        for Host { who, listener } in &self.hosts {
+    fn accept(&mut self, came: &[usize]) {
+        for Host { who, listener } in came.iter().map(|host| &self.hosts[*host]) {
             while let Ok((client, _)) = listener.accept() {
                 // Where there is no server the client is hung up on, and comes again.
                 self.links.extend(Link::between(*who, client, self.server));

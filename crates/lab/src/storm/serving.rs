@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use farlock::{Session, SessionError};
+use farlock::{RegionOptions, Session};
 
+use super::args::StormArgs;
 use super::links::Links;
 use crate::face;
 
@@ -30,15 +31,26 @@ pub(super) const NAP: Duration = Duration::from_millis(5);
 pub(super) struct Serving {
     child: Child,
     pub(super) address: String,
-    pub(super) doubts: bool,
+    /// It does not take the end of a connection for that of its client.
+    doubts: bool,
 }
 
 impl Serving {
-    /// One that doubts does not take the end of a connection for that of its client.
-    pub(super) fn on(dir: &Path, address: &str, doubts: bool) -> anyhow::Result<Self> {
+    /// The one that is asked for, if it is; for a storm in this directory.
+    pub(super) fn asked(args: &StormArgs, dir: &Path) -> anyhow::Result<Option<Self>> {
+        if args.tls {
+            make_certificates(dir)?;
+        }
+        args.served.then(|| Self::on(dir, "127.0.0.1:0", args.cuts > 0)).transpose()
+    }
+
+    fn on(dir: &Path, address: &str, doubts: bool) -> anyhow::Result<Self> {
         let mut serve = Command::new(face::farlock()?);
         serve.args(["serve", "--listen", address, "--lease", &LEASE.as_secs().to_string()]);
         serve.args(["--closed", if doubts { "doubt" } else { "auto" }]);
+        if let Some(certificates) = certificates(dir) {
+            serve.arg("--tls").arg(certificates);
+        }
         serve.envs(face::environment(dir)).stderr(Stdio::piped());
         let mut child = serve.spawn().context("cannot start a server")?;
         let mut said = String::new();
@@ -75,13 +87,38 @@ impl Drop for Serving {
     }
 }
 
-/// A session by a server, also where that is just being started again.
-pub(super) fn connect(server: &str) -> Result<Session, SessionError> {
+/// A session by a server, also where that is just being started again; over TLS if the storm in
+/// this directory is.
+pub(super) fn connect(server: &str, dir: &Path) -> anyhow::Result<Session> {
+    let options = RegionOptions::reached(server, certificates(dir).as_deref())?;
     let begun = Instant::now();
     loop {
-        match Session::connect(server) {
+        match Session::open(&options) {
             Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
-            connected => return connected,
+            connected => return Ok(connected?),
         }
     }
+}
+
+/// An authority, and certificates of a server on loopback and of its clients.
+fn make_certificates(dir: &Path) -> anyhow::Result<()> {
+    let mut make = Command::new(face::farlock()?);
+    make.args(["tls", "init", "--dir"]).arg(certificates_dir(dir)).stdout(Stdio::null());
+    let made = make.status().context("cannot make certificates")?;
+    ensure!(made.success(), "certificates: {made}");
+    Ok(())
+}
+
+fn certificates_dir(dir: &Path) -> PathBuf {
+    dir.join("tls")
+}
+
+/// Those of a storm in this directory, if it is over TLS.
+fn certificates(dir: &Path) -> Option<PathBuf> {
+    Some(certificates_dir(dir)).filter(|certificates| certificates.is_dir())
+}
+
+/// The environment by which commands find them.
+pub(super) fn tls_environment(dir: &Path) -> Option<(&'static str, PathBuf)> {
+    certificates(dir).map(|certificates| ("FARLOCK_TLS", certificates))
 }

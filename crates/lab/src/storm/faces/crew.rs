@@ -21,7 +21,7 @@ use rustix::process::{
 use super::super::links::Cut;
 use super::super::log::{self, Log, Patience, Reader, Record, Refusal, What};
 use super::super::part::{END, Part};
-use super::super::serving::{COMES_BACK, LEASE};
+use super::super::serving::{COMES_BACK, LEASE, tls_environment};
 use super::draw::{Draw, Offer};
 use super::inside::Process;
 use super::plan::{OVER, Storm, Taken, kernel_file, positions, unit};
@@ -649,7 +649,8 @@ impl<'a> Crew<'a> {
             Taken::Nothing => {}
         }
         self.tell_inside(&mut command, who, draw);
-        command.envs(face::environment(storm.dir)).process_group(0);
+        command.envs(face::environment(storm.dir)).envs(tls_environment(storm.dir));
+        command.process_group(0);
         command.envs(storm.server_of(who)?.map(|server| ("FARLOCK_SERVER", server)));
         self.quietly(command)
     }

@@ -37,7 +37,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::args::StormArgs;
-use super::log::Reader;
+use super::log::{Reader, What};
 use super::pulse::Pulse;
 use super::serving::{LEASE, LOSES, Serving};
 use crate::latency::Latency;
@@ -73,10 +73,7 @@ const PASSES: u64 = 65;
 pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::Result<()> {
     check(args, face)?;
     let scratch = Scratch::new()?;
-    let serving = match args.served {
-        true => Some(Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0)?),
-        false => None,
-    };
+    let serving = Serving::asked(args, scratch.path())?;
     let links = serving.as_ref().map(Serving::links).transpose()?.flatten();
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
@@ -98,6 +95,7 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
         restarts: args.restarts,
         cuts: args.cuts,
+        is_secured: args.tls,
         server: serving.as_ref().map(|serving| serving.address.clone()),
         links,
     };
@@ -164,6 +162,8 @@ impl Storm<'_> {
         let known =
             Known { entering_ns, told_ns, lives_on_ns, loses_ns, tokens, ranges, passes_max };
         let mut verdict = judge::judge(&log, known);
+        let entered = log.iter().filter(|record| record.what == What::Enters);
+        let granted_by_server = entered.filter(|record| self.is_served(record.who)).count() as u64;
         // Until then those that died while there was no server live on.
         std::thread::sleep(Duration::from_nanos(lives_on_ns));
         verdict.left_over = worker::left_over(self)?;
@@ -175,6 +175,8 @@ impl Storm<'_> {
             locks: self.locks,
             taken: self.taken.name(),
             served: self.server.is_some(),
+            tls: self.is_secured,
+            granted_by_server,
             restarts,
             kills_asked: self.kills,
             stops_asked: self.stops,

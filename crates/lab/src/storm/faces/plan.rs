@@ -121,6 +121,8 @@ pub(super) struct Storm<'a> {
     pub(super) cuts: u64,
     /// Where a server of its region is, by which every other client takes its locks.
     pub(super) server: Option<String>,
+    /// Over TLS.
+    pub(super) is_secured: bool,
     /// What lies between, where connections are broken.
     pub(super) links: Option<Links>,
 }

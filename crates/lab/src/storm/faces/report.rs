@@ -27,6 +27,10 @@ pub struct Row {
     pub taken: &'static str,
     /// Whether every other client took its locks by a server.
     pub served: bool,
+    /// Whether that was over TLS.
+    pub tls: bool,
+    /// What clients by the server were granted.
+    pub granted_by_server: u64,
     /// How often the server was killed, and another one started.
     pub restarts: u64,
     /// How many were to be killed.
@@ -80,6 +84,10 @@ impl Row {
         ]);
         in_time.map_err(|objection| excused(objection, self.longest_pause_ns))?;
         let Self { kills, kills_asked, stops, stops_asked, cuts, cuts_asked, .. } = self;
+        ensure!(
+            !self.served || self.granted_by_server > 0,
+            Unchecked("no client by the server was granted anything".into())
+        );
         for (count, asked, what) in [
             (kills, kills_asked, "killed"),
             (stops, stops_asked, "stopped"),
@@ -113,6 +121,7 @@ pub fn table(row: &Row) -> Table {
         ("cut off", grouped(row.cuts)),
         ("of them lost their sessions", grouped(verdict.lost)),
         ("granted", grouped(verdict.granted)),
+        ("of them by a server", grouped(row.granted_by_server)),
         ("timed out", grouped(verdict.time_outs)),
         ("dropped", grouped(verdict.dropped)),
         (
@@ -162,6 +171,7 @@ mod tests {
             Row { kills: 2, ..good.clone() },
             Row { stops_asked: 1, ..good.clone() },
             Row { cuts_asked: 1, ..good.clone() },
+            Row { served: true, ..good.clone() },
             Row { taken: CANARIES[0], ..good.clone() },
             Row { taken: CANARIES[1], ..good.clone() },
         ] {

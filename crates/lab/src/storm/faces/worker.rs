@@ -70,7 +70,7 @@ impl std::error::Error for SessionLost {}
 impl<'a> Worker<'a> {
     fn open(args: &'a FaceWorkerArgs) -> anyhow::Result<Self> {
         let session = match &args.server {
-            Some(server) => connect(server)?,
+            Some(server) => connect(server, &args.dir)?,
             None => Session::open(&region_options(&args.dir))?,
         };
         let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -92,6 +92,8 @@ struct Row {
     workload: &'static str,
     index: &'static str,
     served: bool,
+    tls: bool,
+    operations_by_server: u64,
     clients: u16,
     keys: u64,
     kills: u64,
@@ -121,8 +123,7 @@ struct Row {
 pub(super) fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     ensure!(!args.reference && !args.exaggerated, "a store has no such rounds");
     let scratch = Scratch::new()?;
-    let serving = || Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0);
-    let serving = args.served.then(serving).transpose()?;
+    let serving = Serving::asked(args, scratch.path())?;
     let begun = Instant::now();
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
@@ -139,6 +140,7 @@ pub(super) fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
         silent_until: begun,
         chance: Xoshiro256PlusPlus::seed_from_u64(args.seed),
         pulse: Pulse::new(),
+        operations_by_server: 0,
     };
     let all = Strikes { kills, stops, restarts: args.restarts, cuts: args.cuts };
     let struck = storm.rage(all)?;
@@ -168,6 +170,8 @@ struct Storm<'a> {
     silent_until: Instant,
     chance: Xoshiro256PlusPlus,
     pulse: Pulse,
+    /// Of those who use the store by the server: how many have ended.
+    operations_by_server: u64,
 }
 
 impl Drop for Storm<'_> {
@@ -327,7 +331,12 @@ impl Storm<'_> {
         worker::read_all(self.scratch.path(), self.hurts.len() as u64, self.keys)?;
         let mut judge = Judge::default();
         for (who, hurts) in (1..).zip(&self.hurts) {
-            judge.hear(&Diary::read(self.scratch.path(), who)?, hurts);
+            let diary = Diary::read(self.scratch.path(), who)?;
+            if self.serving.is_some() && is_served(who) {
+                let ended = diary.iter().filter(|record| record.what.is_answer());
+                self.operations_by_server += ended.count() as u64;
+            }
+            judge.hear(&diary, hurts);
         }
         Ok(judge.verdict())
     }
@@ -339,6 +348,8 @@ impl Storm<'_> {
             workload: self.workload.name(),
             index: self.index.index().name(),
             served: self.serving.is_some(),
+            tls: self.args.tls,
+            operations_by_server: self.operations_by_server,
             clients: self.args.clients,
             keys: self.keys,
             kills: struck.kills,
@@ -406,6 +417,9 @@ impl Row {
         if self.operations < self.kills {
             return Err(Unchecked(format!("kv: {} operations were judged", self.operations)).into());
         }
+        if self.served && self.operations_by_server == 0 {
+            return Err(Unchecked("kv: no operation by the server was judged".into()).into());
+        }
         Ok(())
     }
 }
@@ -424,6 +438,7 @@ fn table(row: &Row) -> Table {
         ("the server killed", grouped(row.restarts)),
         ("cut off from it", grouped(row.cuts)),
         ("operations", grouped(row.operations)),
+        ("of them by the server", grouped(row.operations_by_server)),
         ("changes that others came before", grouped(row.refused)),
         ("ended by a kill", grouped(row.unfinished)),
         ("of unknown end", grouped(row.unknown)),

@@ -90,7 +90,7 @@ fn open(args: &KvWorkerArgs) -> anyhow::Result<Kv> {
     };
     let begun = Instant::now();
     loop {
-        match connect(server)?.kv(options()) {
+        match connect(server, &args.dir)?.kv(options()) {
             // The server is being started again, or it is out of reach: the next may be luckier.
             Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
             opened => return Ok(opened?),

@@ -609,3 +609,28 @@ fn the_end_of_a_server_ends_what_is_asked_of_ranges() {
     assert!(matches!(ended, Err(AcquireError::Lost { .. })), "{ended:?}");
     assert!(lost.is_err(), "{lost:?}");
 }
+
+/// The session's thread is still on its way out of the line, for one that gave up there: it asks,
+/// and nobody else does meanwhile.
+#[test]
+fn a_hold_is_released_while_one_that_gave_up_leaves_the_line() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let session = server.session();
+    let (lock, other) = (session.lock("a"), session.lock("b").exclusive().blocking().unwrap());
+    for _ in 0..300 {
+        let mut guard = lock.shared().blocking().unwrap();
+        let gives_up = lock.exclusive().within(Duration::from_millis(1));
+        assert!(matches!(gives_up.blocking(), Err(AcquireError::TimedOut { .. })));
+        let begun = Instant::now();
+        let guard = loop {
+            guard = match guard.try_upgrade() {
+                Ok(guard) => break guard,
+                Err(guard) => guard,
+            };
+            assert!(begun.elapsed() < SOON, "who gave up is still in line");
+        };
+        guard.release().blocking().unwrap();
+    }
+    assert_eq!(other.lost_reason(), None);
+}

@@ -10,11 +10,16 @@ mod stage;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::process::Command;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use farlock::{AcquireError, LostReason, ReleaseError, Session};
 use stage::Stage;
+use stage::serving::Serving;
+
+/// Set for a process that runs one test of this file, and no other.
+const PART: &str = "FARLOCK_TEST_PART";
 
 /// Runs this in a forked child, which is killed after 10 s. Returns its exit status.
 fn in_child(run: impl FnOnce()) -> i32 {
@@ -87,4 +92,57 @@ fn a_parent_goes_on_as_if_there_had_been_no_child() {
     let guard = other.lock("t").exclusive().at_once().blocking().unwrap();
     guard.release().blocking().unwrap();
     assert!(session.lock("t").exclusive().at_once().blocking().is_ok());
+}
+
+/// Of a process that has never used a region of its own host.
+#[test]
+fn what_a_child_inherits_of_a_session_by_a_server_is_refused_too() {
+    let part = "what_is_inherited_of_a_session_by_a_server";
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    itself.args(["--exact", part, "--nocapture"]).env(PART, part);
+    let ended = itself.output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+/// Does nothing in the test run itself.
+#[test]
+fn what_is_inherited_of_a_session_by_a_server() {
+    if std::env::var_os(PART).is_none() {
+        return;
+    }
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (session, other) = (server.session(), server.session());
+    let mut guard = Some(session.lock("t").exclusive().blocking().unwrap());
+    let mut range = Some(session.range("r").exclusive(0..9).blocking().unwrap());
+    let mut store = Some(session.kv("s").unwrap());
+    store.as_ref().unwrap().put("key", "parent").unwrap();
+    let mut inherited = Some(session.clone());
+    let status = in_child(|| {
+        let (guard, range) = (guard.take().unwrap(), range.take().unwrap());
+        let (store, session) = (store.take().unwrap(), inherited.take().unwrap());
+        assert_eq!(guard.lost_reason(), Some(LostReason::Forked));
+        for asked in [session.lock("u").exclusive(), session.lock("t").shared().at_once()] {
+            let refused = asked.blocking();
+            assert!(matches!(refused, Err(AcquireError::Forked { .. })), "{refused:?}");
+        }
+        for released in [guard.release().blocking(), range.release().blocking()] {
+            let Err(ReleaseError::Lost { reason: LostReason::Forked, .. }) = released else {
+                panic!("{released:?}");
+            };
+        }
+        store.put("key", "child").unwrap_err();
+        store.get("key").unwrap_err();
+        drop((store, session));
+        let own = server.session();
+        assert!(own.lock("t").exclusive().at_once().blocking().is_err());
+        assert!(own.lock("v").exclusive().at_once().blocking().is_ok());
+    });
+    assert_eq!(status, 0);
+    other.lock("t").shared().at_once().blocking().unwrap_err();
+    other.range("r").shared(3..4).at_once().blocking().unwrap_err();
+    assert_eq!(store.unwrap().get("key").unwrap().unwrap(), b"parent");
+    guard.unwrap().release().blocking().unwrap();
+    range.unwrap().release().blocking().unwrap();
+    drop(other.lock("t").exclusive().at_once().blocking().unwrap());
 }

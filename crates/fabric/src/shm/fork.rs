@@ -1,7 +1,7 @@
 //! Whether this process is a child made by `fork` since something was made.
 //!
-//! A child shares its parent's regions, endpoints and lanes, and may use none of them: the places
-//! are its parent's. Whoever keeps such a thing compares the count of when it was made with the
+//! A child shares its parent's regions, endpoints, lanes and connections, and may use none of them:
+//! the places are its parent's. Whoever keeps such a thing compares the count of when it was made with the
 //! count of now.
 //!
 //! This is the one piece of global state of shared memory. What it tells is a fact about the
@@ -15,15 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// A number that is another in a child made by `fork`, from the first region opened on. One load:
+/// A number that is another in a child made by `fork`, from the first region opened on, of this
+/// host or by a server. One load:
 /// cheap enough for every acquisition of a session, which refuses what was inherited.
 #[inline]
 pub fn fork_count() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Counts from now on. Every region is opened behind this.
-pub(super) fn watch() -> io::Result<()> {
+/// Counts from now on. Every region is opened behind this, by a server too.
+pub(crate) fn watch() -> io::Result<()> {
     static REGISTERED: OnceLock<i32> = OnceLock::new();
     // SAFETY: the handler is a function of this program, and does nothing that a child made by
     // `fork` may not do between that and `exec`: it adds to an atomic.

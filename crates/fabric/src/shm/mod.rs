@@ -57,7 +57,7 @@ mod endpoint;
 mod error;
 mod fabric;
 mod file;
-mod fork;
+pub(crate) mod fork;
 #[cfg(not(shuttle))]
 mod futexes;
 #[cfg(all(test, not(shuttle)))]

@@ -14,6 +14,7 @@ use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer, Tether};
 use crate::error::ConnectError;
 use crate::home::home_id;
+use crate::shm::fork;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::tls::ClientTls;
@@ -66,6 +67,7 @@ impl Remote {
         (how, region): (u8, &str),
         label: &str,
     ) -> Result<Self, ConnectError> {
+        fork::watch().map_err(|source| ConnectError::System { what: "watch for forks", source })?;
         // No host has a name that is not visible.
         let server = &visible(server);
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };

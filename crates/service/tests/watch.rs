@@ -4,9 +4,14 @@
 
 mod stage;
 
+use std::future::{Future, IntoFuture};
 use std::io::{BufRead, BufReader, Read};
+use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use farlock::kv::{KEY_BYTES_MAX, Watch};
@@ -30,6 +35,61 @@ fn rests(watch: &mut Watch) {
     let limit = Duration::from_millis(20);
     let ended = watch.next().within(limit).blocking();
     assert!(matches!(ended, Err(KvError::TimedOut { limit: told }) if told == limit), "{ended:?}");
+}
+
+/// Where there is no time to wait it is still a look at the key.
+#[test]
+fn a_watch_without_time_sees_what_has_changed() {
+    let stage = Stage::new();
+    let kv = store(&stage);
+    let mut watch = kv.watch("k").unwrap();
+    assert_eq!(next(&mut watch), None);
+    for (number, limit) in (0..20).zip([Duration::ZERO, Duration::from_nanos(1)].repeat(10)) {
+        let ended = watch.next().within(limit).blocking();
+        assert!(matches!(ended, Err(KvError::TimedOut { .. })), "{ended:?}");
+        kv.put("k", number.to_string()).unwrap();
+        let seen = match number % 2 {
+            0 => watch.next().within(limit).blocking(),
+            _ => stage::block_on(watch.next().within(limit).into_future()),
+        };
+        assert_eq!(seen.unwrap().unwrap(), number.to_string().as_bytes());
+    }
+}
+
+/// A task whose executor is gone: its waker is all that keeps it, and the store's thread wakes it.
+#[test]
+fn a_store_may_end_by_a_waker() {
+    struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let panics = Arc::new(AtomicUsize::new(0));
+    let (counted, before) = (Arc::clone(&panics), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        let is_of_store = std::thread::current().name() == Some("farlock-kv");
+        counted.fetch_add(is_of_store.into(), Ordering::SeqCst);
+        before(info);
+    }));
+    let stage = Stage::new();
+    let kv = store(&stage);
+    for number in 0..5 {
+        let (mut watch, (tells, told)) = (store(&stage).watch("k").unwrap(), channel::<()>());
+        let future = async move {
+            let _tells = tells;
+            while watch.next().await.is_ok() {}
+        };
+        let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
+        let waker = Waker::from(Arc::clone(&task));
+        let mut future = task.0.lock().unwrap().take().unwrap();
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *task.0.lock().unwrap() = Some(future);
+        drop((task, waker));
+        kv.put("k", number.to_string()).unwrap();
+        assert_eq!(told.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+    }
+    // What its thread ends of comes right after that.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(panics.load(Ordering::SeqCst), 0, "the store's thread waited for itself");
 }
 
 #[test]

@@ -285,7 +285,10 @@ impl Drop for Hub {
         }
         self.orders = None;
         Region::unpark(&self.unparker);
-        if let Some(thread) = self.thread.take() {
+        // By a waker that drops the last handle it may be that thread itself which ends the store.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }

@@ -190,7 +190,9 @@ impl Watch {
         }
         let now = self.kv.now();
         if let Some((limit, _)) = gives_up.filter(|(_, at)| *at <= now) {
-            return Err(KvError::TimedOut { limit });
+            // It may have changed since it was seen, where there was no time to wait for that.
+            self.sight = None;
+            return self.look()?.map(Turn::Found).ok_or(KvError::TimedOut { limit });
         }
         let looks = Some(now.saturating_add(LOOK_NS));
         let ends = [looks, gives_up.map(|(_, at)| at), self.term.until];

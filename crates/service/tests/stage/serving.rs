@@ -35,7 +35,7 @@ impl Serving {
         let mut child = serve.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        assert!(said.contains(" is served at "), "{said}");
+        assert!(said.contains(" is served "), "{said}");
         let address = said.trim().rsplit(' ').next().unwrap().to_owned();
         Self { child, address }
     }

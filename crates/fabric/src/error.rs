@@ -182,6 +182,14 @@ pub enum ConnectError {
         /// The file that is locked.
         path: PathBuf,
     },
+    /// Somebody is attached to the region, which was to be removed only if nobody is.
+    #[error("the region {name:?} is in use, by {user}")]
+    InUse {
+        /// Its name.
+        name: String,
+        /// By whom: a process, and what it is called; or a command.
+        user: String,
+    },
     /// Another server serves the region: one at a time may, so that it finds its clients again.
     #[error("another server serves the region {name:?}")]
     Served {

@@ -8,6 +8,9 @@ mod support;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::{GrowError, Options, Region};
 use farlock_fabric::{ConnectError, Endpoint, Fault, Malformed, Verb, block_on};
@@ -139,6 +142,71 @@ fn a_damaged_region_is_refused() {
     assert_eq!(malformed(), Malformed::Short);
     assert!(Region::remove(&dir_of(&dir), "test").unwrap(), "but it can be removed");
     assert!(dir.region().origin() > before);
+}
+
+#[test]
+fn an_unused_region_alone_is_removed() {
+    let dir = TestDir::new("unused");
+    let region = dir.region();
+    let remove = || Region::remove_unused(&dir_of(&dir), "test");
+    let endpoint = region.endpoint().unwrap();
+    let refused = remove();
+    assert!(matches!(refused, Err(ConnectError::InUse { .. })), "{refused:?}");
+    let reset = Region::reset_unused(&dir.options());
+    assert!(matches!(reset, Err(ConnectError::InUse { .. })), "{reset:?}");
+    block_on(&endpoint, endpoint.faa64(region.heap().0, 1)).unwrap();
+    drop(region.endpoint().unwrap());
+    // Its header is damaged: who is there is seen by what a command holds beside the file.
+    let command = region.endpoint_tethered().unwrap();
+    drop(endpoint);
+    let header = File::options().write(true).open(file_of(&dir)).unwrap();
+    header.write_all_at(b"garbage", 0).unwrap();
+    let refused = remove();
+    assert!(matches!(refused, Err(ConnectError::InUse { .. })), "{refused:?}");
+    drop(command);
+    assert!(remove().unwrap());
+    assert!(!remove().unwrap());
+}
+
+/// Who is attached when the region is looked at keeps it, and who attaches while it is being looked
+/// at gets it or another one.
+#[test]
+fn a_region_is_not_removed_under_who_attaches() {
+    let dir = TestDir::new("unused-race");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut served = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let region = dir.region();
+                        let endpoint = match region.endpoint() {
+                            Err(ConnectError::Stale) => continue,
+                            attached => attached.unwrap(),
+                        };
+                        for _ in 0..100 {
+                            block_on(&endpoint, endpoint.faa64(region.heap().0, 1)).unwrap();
+                        }
+                        served += 1;
+                    }
+                    served
+                })
+            })
+            .collect();
+        let mut removed = 0;
+        let begun = Instant::now();
+        while removed < 50 && begun.elapsed() < Duration::from_secs(20) {
+            match Region::remove_unused(&dir_of(&dir), "test") {
+                Ok(was_there) => removed += u64::from(was_there),
+                Err(ConnectError::InUse { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let served: u64 = users.into_iter().map(|user| user.join().unwrap()).sum();
+        assert!(removed > 0 && served > 0, "{removed} {served}");
+    });
 }
 
 #[test]

@@ -169,6 +169,16 @@ impl Region {
         Host::remove(dir, name)
     }
 
+    /// See [`Host::remove_unused`].
+    pub(crate) fn remove_unused(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Host::remove_unused(dir, name)
+    }
+
+    /// See [`Host::reset_unused`].
+    pub(crate) fn reset_unused(options: &HostOptions) -> Result<Self, ConnectError> {
+        Host::reset_unused(options).map(Self::Here)
+    }
+
     /// See [`Host::list`].
     pub(crate) fn list(dir: &Path) -> Result<Vec<String>, ConnectError> {
         Host::list(dir)

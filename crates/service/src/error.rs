@@ -381,6 +381,7 @@ impl SessionError {
                 ConnectError::NoSpace { .. } => "region-no-space",
                 ConnectError::Locked { .. } => "region-locked",
                 ConnectError::Served { .. } => "region-served",
+                ConnectError::InUse { .. } => "region-in-use",
                 ConnectError::Full { .. } => "region-full",
                 ConnectError::Stale
                 | ConnectError::ThreadFull { .. }
@@ -571,6 +572,10 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         ConnectError::Served { .. } => {
             "use that one, or end it first: its clients go on with the next within their leases"
         }
+        ConnectError::InUse { .. } => {
+            "wait until it has ended, or say --force: who holds or awaits a lock there is told \
+             that it is lost"
+        }
         ConnectError::NoSpace { .. } => {
             "make room there, or raise the limit on files (ulimit -f) if there is one, or put \
              FARLOCK_DIR on another filesystem in memory"
@@ -594,7 +599,7 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         }
         ConnectError::System { source, .. } => what_is_short(source)
             .unwrap_or("see whether this user's limits (ulimit -a) or this host's are reached"),
-        ConnectError::ThreadFull { .. } => "attach on another thread",
+        ConnectError::ThreadFull { .. } => "use fewer at one time, or another process for some",
         ConnectError::NoBeacon { .. } => "use a C library whose robust mutexes work",
         ConnectError::Io { path, source, .. }
             if source.kind() == std::io::ErrorKind::AlreadyExists =>
@@ -741,6 +746,7 @@ mod tests {
             ConnectError::NoSpace { path: path.clone(), bytes: 1 },
             ConnectError::Locked { path: path.clone() },
             ConnectError::Served { name: name.clone() },
+            ConnectError::InUse { name: name.clone(), user: "process 7 (cron)".into() },
             ConnectError::IncarnationsExhausted { name },
             ConnectError::Io { what: "open", path, source: refused() },
             ConnectError::Full { endpoints: 5 },

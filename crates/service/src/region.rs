@@ -242,15 +242,33 @@ impl RegionOptions {
         Region::remove(&self.dir, &self.name)
     }
 
-    /// Removes the region in the same way, and creates it anew, empty. Returns below which token
-    /// none is granted there.
+    /// Removes the region unless somebody is attached to it: a session, or a client of its server.
+    /// Nobody can attach between the look and the end.
+    ///
+    /// # Errors
+    /// [`ConnectError::InUse`]; see [`ConnectError`].
+    pub fn remove_unused_region(&self) -> Result<bool, ConnectError> {
+        self.check_dirs()?;
+        Region::remove_unused(&self.dir, &self.name)
+    }
+
+    /// Removes the region, whatever is held there, and creates it anew, empty. Returns below which
+    /// token none is granted there.
     ///
     /// # Errors
     /// See [`ConnectError`].
     pub fn reset_region(&self) -> Result<Token, ConnectError> {
         self.check_dirs()?;
-        let Origin { incarnation, first_count } = Region::reset(&self.of_host())?.origin();
-        Ok(Token::new(incarnation, first_count))
+        Ok(first_token(Region::reset(&self.of_host())?.origin()))
+    }
+
+    /// The same, unless somebody is attached, as [`RegionOptions::remove_unused_region`].
+    ///
+    /// # Errors
+    /// [`ConnectError::InUse`]; see [`ConnectError`].
+    pub fn reset_unused_region(&self) -> Result<Token, ConnectError> {
+        self.check_dirs()?;
+        Ok(first_token(Region::reset_unused(&self.of_host())?.origin()))
     }
 
     /// Connects to the region, which is created with a service's capacities where it is missing.
@@ -347,6 +365,11 @@ fn safe_place(usual: PathBuf, runtime: &Path) -> (PathBuf, Option<PathBuf>) {
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Below which token none is granted in a region.
+const fn first_token(Origin { incarnation, first_count }: Origin) -> Token {
+    Token::new(incarnation, first_count)
 }
 
 #[cfg(test)]

@@ -257,6 +257,21 @@ fn a_region_in_use_is_removed_by_force_alone() {
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
 }
 
+/// They may ask for a lock at any moment.
+#[test]
+fn a_region_whose_sessions_hold_nothing_is_in_use_too() {
+    let stage = Stage::new();
+    let session = stage.session();
+    for action in ["remove", "reset"] {
+        let (status, _, said) = stage.run(&["region", action, "default"]);
+        let whose = format!("by process {}", std::process::id());
+        assert!(status == 1 && said.contains(&whose) && said.contains("[region-in-use]"), "{said}");
+    }
+    session.lock("t").exclusive().blocking().unwrap().release().blocking().unwrap();
+    drop(session);
+    assert_eq!(stage.run(&["region", "remove", "default"]).0, 0);
+}
+
 /// A waiter that was killed is in nobody's way, and listed with `--all` alone.
 #[test]
 fn a_waiter_that_died_is_not_listed() {

@@ -42,6 +42,22 @@ impl Host {
         Region::remove(dir, name)
     }
 
+    /// See [`Region::remove_unused`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn remove_unused(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Region::remove_unused(dir, name)
+    }
+
+    /// See [`Region::reset_unused`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn reset_unused(options: &Options) -> Result<Self, ConnectError> {
+        Region::reset_unused(options).map(Self)
+    }
+
     /// See [`Region::check_name`].
     ///
     /// # Errors

@@ -52,6 +52,10 @@ pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
 pub(super) const HEADER_WORDS: usize = 13;
 
+/// What the header's `retired` says while somebody looks whether anybody is attached, to remove the
+/// region if not.
+pub(super) const PERHAPS: u64 = 2;
+
 /// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`,
 /// `lap` and `arrivals` change.
 #[repr(C)]
@@ -218,7 +222,8 @@ pub(super) fn check_header(
     if file_bytes < bytes {
         return Err(Malformed::Truncated);
     }
-    Ok(Sound { layout, origin, floor, bytes, retired: retired != 0 })
+    let retired = retired != 0 && retired != PERHAPS;
+    Ok(Sound { layout, origin, floor, bytes, retired })
 }
 
 /// Checks a published size: whole blocks, some heap, within the maximum.

@@ -21,7 +21,7 @@ use super::barrier::register_for_barriers;
 use super::error::GrowError;
 use super::file::{self, PrivateDir, io_error};
 use super::latch::Latch;
-use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
+use super::layout::{self, BLOCK_BYTES, Capacity, Layout, PERHAPS, Sound};
 use super::mapping::{self, Mapping, Memory};
 use super::mark::Marks;
 use super::primitive::{AtomicU64, Ordering};
@@ -184,6 +184,18 @@ impl Region {
     /// # Errors
     /// See [`ConnectError`]. A malformed region is removed without an error.
     pub fn remove(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Self::remove_if(dir, name, Fate::Certain)
+    }
+
+    /// The same, unless anybody is attached to it. Nobody can attach between the look and the end.
+    ///
+    /// # Errors
+    /// [`ConnectError::InUse`]; see [`ConnectError`].
+    pub fn remove_unused(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Self::remove_if(dir, name, Fate::Open)
+    }
+
+    fn remove_if(dir: &Path, name: &str, fate: Fate) -> Result<bool, ConnectError> {
         check_name(name)?;
         // Of what is not there nothing is left behind either.
         if is_missing(dir) {
@@ -194,7 +206,7 @@ impl Region {
             return Ok(false);
         }
         let _lock = dir.lock(None)?;
-        let (was_there, _) = Self::remove_locked(&dir, name)?;
+        let (was_there, _) = Self::remove_locked(&dir, name, fate)?;
         Ok(was_there)
     }
 
@@ -203,6 +215,18 @@ impl Region {
     /// # Errors
     /// See [`ConnectError`].
     pub fn reset(options: &Options) -> Result<Self, ConnectError> {
+        Self::reset_if(options, Fate::Certain)
+    }
+
+    /// The same, unless anybody is attached to it, as [`Region::remove_unused`].
+    ///
+    /// # Errors
+    /// [`ConnectError::InUse`]; see [`ConnectError`].
+    pub fn reset_unused(options: &Options) -> Result<Self, ConnectError> {
+        Self::reset_if(options, Fate::Open)
+    }
+
+    fn reset_if(options: &Options, fate: Fate) -> Result<Self, ConnectError> {
         if !wide::is_supported() {
             return Err(ConnectError::NoWideAtomics);
         }
@@ -210,7 +234,7 @@ impl Region {
         let dir = PrivateDir::open(&options.dir)?;
         let floor = {
             let _lock = dir.lock(until(options))?;
-            let (_, origin) = Self::remove_locked(&dir, &options.name)?;
+            let (_, origin) = Self::remove_locked(&dir, &options.name, fate)?;
             origin
         };
         Self::open_in(&dir, options, floor)
@@ -485,7 +509,11 @@ impl Region {
 
     /// Retires the region of this name and removes its files. Returns whether it was there, and
     /// its origin. The caller holds the directory's lock.
-    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<(bool, Option<Origin>), ConnectError> {
+    fn remove_locked(
+        dir: &PrivateDir,
+        name: &str,
+        fate: Fate,
+    ) -> Result<(bool, Option<Origin>), ConnectError> {
         let path = dir.path_of(name);
         // What comes from here on is not what is to be removed.
         let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok((false, None)) };
@@ -497,9 +525,16 @@ impl Region {
             // One that was cut short since has nothing to retire any more.
             if let Ok(memory) = memory.map_err(|e| io_error("map", &path, e))? {
                 let (layout, options) = (sound.layout, Options::new("", "", name));
-                Self::map(dir, file, memory, layout, origin.unwrap_or(Origin::FIRST), &options)?
-                    .retire();
+                let origin = origin.unwrap_or(Origin::FIRST);
+                let region = Self::map(dir, file, memory, layout, origin, &options)?;
+                match fate {
+                    Fate::Certain => region.retire(),
+                    Fate::Open => region.retire_unused()?,
+                }
             }
+        }
+        if fate == Fate::Open && origin.is_none() && tether::is_any_held(dir, name)? {
+            return Err(ConnectError::InUse { name: name.to_owned(), user: "a command".into() });
         }
         // Before the file: once that is gone, another region may have tethers of that name.
         tether::remove_all(dir, name)?;
@@ -522,8 +557,21 @@ impl Region {
         self.inner.seed
     }
 
+    /// Whether it is removed. While that is being decided it waits.
     pub(super) fn is_retired(&self) -> bool {
-        self.mapping().header().retired.load(Ordering::SeqCst) != 0
+        let retired = &self.mapping().header().retired;
+        loop {
+            match retired.load(Ordering::SeqCst) {
+                0 => return false,
+                PERHAPS => {
+                    // Who decides has the directory's lock. If it can be had, that one is dead.
+                    let Ok(_lock) = self.mapping().tethers().dir().lock(None) else { return true };
+                    let (was, is) = (PERHAPS, 0);
+                    let _ = retired.compare_exchange(was, is, Ordering::SeqCst, Ordering::SeqCst);
+                }
+                _ => return true,
+            }
+        }
     }
 
     /// Marks the place of a lane, which was seen without a mark under this latch.
@@ -568,6 +616,13 @@ impl Region {
         }
         Ok(())
     }
+}
+
+/// Whether a region is removed in any case, or only if nobody is attached to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Certain,
+    Open,
 }
 
 /// What there is of a region's name.
@@ -691,6 +746,24 @@ mod tests {
         {
             assert!(matches!(check_name(bad), Err(ConnectError::Name { .. })), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_remover_that_died_while_it_looked_is_in_nobodys_way() {
+        let dir = TestDir::new("died-looking");
+        let options = Options::new(dir.path(), dir.path().join("state"), "looked-at");
+        let region = Region::open(&options).unwrap();
+        region.mapping().header().retired.store(PERHAPS, Ordering::SeqCst);
+        let endpoint = region.endpoint().unwrap();
+        let later = Region::open(&options).unwrap();
+        assert_eq!(later.inner.inode, region.inner.inode);
+        region.mapping().header().retired.store(PERHAPS, Ordering::SeqCst);
+        block_on(&endpoint, endpoint.faa64(region.heap().0, 1)).unwrap();
+        assert!(matches!(
+            Region::remove_unused(dir.path(), "looked-at"),
+            Err(ConnectError::InUse { .. })
+        ));
+        later.grow(1).unwrap();
     }
 
     /// The message behind the half-written one is here, and rang long ago: what wakes its receiver

@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use super::barrier::{barrier, register_for_barriers};
 use super::keeper::Keeper;
 use super::latch::Latch;
+use super::layout::PERHAPS;
 use super::lease::Lease;
 use super::mapping::Mapping;
 use super::mark;
@@ -144,6 +145,23 @@ impl Region {
             self.unmark(index);
         }
         keeper
+    }
+
+    /// The same as [`Region::retire`], unless anybody is attached: who attaches meanwhile waits
+    /// until that is known. The caller holds the directory's lock.
+    pub(super) fn retire_unused(&self) -> Result<(), ConnectError> {
+        let retired = &self.mapping().header().retired;
+        retired.store(PERHAPS, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let endpoints = self.endpoints();
+        let user = self.peers().into_iter().find(|peer| peer.id.index <= endpoints);
+        let Some(Peer { pid, label, .. }) = user else {
+            self.retire();
+            return Ok(());
+        };
+        retired.store(0, Ordering::SeqCst);
+        let user = format!("process {pid} ({label})");
+        Err(ConnectError::InUse { name: self.name().to_owned(), user })
     }
 
     /// Closes the gates of all endpoints for good and wakes all sleepers.

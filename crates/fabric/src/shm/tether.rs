@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 
-use super::file::PrivateDir;
+use super::file::{PrivateDir, io_error};
 use crate::connection::Origin;
 use crate::error::ConnectError;
 
@@ -85,6 +85,20 @@ pub(super) fn remove_all(dir: &PrivateDir, name: &str) -> Result<(), ConnectErro
         }
     }
     Ok(())
+}
+
+/// Whether a command holds a tether of any region of this name.
+pub(super) fn is_any_held(dir: &PrivateDir, name: &str) -> Result<bool, ConnectError> {
+    let prefix = prefix_of(name);
+    for file in dir.names()?.into_iter().filter(|file| file.starts_with(&prefix)) {
+        if let Some(opened) = dir.open_file(&file, OFlags::RDONLY)?
+            && would_conflict(&opened, BYTE)
+                .map_err(|source| io_error("examine", &dir.path_of(&file), source))?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn prefix_of(name: &str) -> String {

@@ -29,10 +29,10 @@ enum Action {
     /// List the regions there are.
     #[command(visible_alias = "ls")]
     List,
-    /// Remove a region that nobody holds a lock in. Tokens of the next region of this name continue
-    /// above those of this one.
+    /// Remove a region that nobody uses. Tokens of the next region of this name continue above those
+    /// of this one.
     Remove(Doomed),
-    /// Remove a region that nobody holds a lock in, and create it anew, empty.
+    /// Remove a region that nobody uses, and create it anew, empty.
     Reset(Doomed),
 }
 
@@ -41,15 +41,14 @@ enum Action {
 struct Doomed {
     /// The region's name.
     name: String,
-    /// Also if locks are held or awaited in it: their holders and waiters are told that they are
-    /// lost.
+    /// Also if it is used: who holds or awaits a lock there is told that it is lost.
     #[arg(short, long)]
     force: bool,
 }
 
 impl Doomed {
-    /// Refuses if a living holder or waiter would lose a lock. A region that cannot be looked at
-    /// protects nobody any more.
+    /// Refuses, and says who it is, if a living holder or waiter would lose a lock. Who comes later,
+    /// or is only attached, is seen when it is removed.
     fn check(&self, places: &Places) -> Result<(), Failure> {
         let options = places.options.clone().named(&self.name);
         let locks = match Observer::open(&options) {
@@ -69,6 +68,18 @@ impl Doomed {
         ))
     }
 
+    /// Why it was not removed.
+    fn refused(error: ConnectError) -> Failure {
+        match error {
+            ConnectError::InUse { name, user } => Failure::in_use(
+                format_args!("the region '{}' is in use, by {}", shown(&name), shown(&user)),
+                "wait until that has ended, or say --force: who holds or awaits a lock there is \
+                 told that it is lost",
+            ),
+            error => SessionError::Connect(error).into(),
+        }
+    }
+
     /// There is no such region.
     fn absent(&self, places: &Places) -> Failure {
         let (name, dir) = (shown(&self.name), places.options.dir.display());
@@ -78,10 +89,9 @@ impl Doomed {
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     args.here.check()?;
-    let open = |error| Failure::from(SessionError::Connect(error));
     match &args.action {
         Action::List => {
-            let names = places.options.region_names().map_err(open)?;
+            let names = places.options.region_names().map_err(Doomed::refused)?;
             print(
                 &names.iter().map(|name| format!("{}\n", shown_whole(name))).collect::<String>(),
             )?;
@@ -89,17 +99,26 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         Action::Remove(doomed) => {
             doomed.check(places)?;
             let options = places.options.clone().named(&doomed.name);
-            if !options.remove_region().map_err(open)? {
+            let removed = match doomed.force {
+                true => options.remove_region(),
+                false => options.remove_unused_region(),
+            };
+            if !removed.map_err(Doomed::refused)? {
                 return Err(doomed.absent(places));
             }
         }
         Action::Reset(doomed) => {
             doomed.check(places)?;
             let name = &doomed.name;
-            if !places.options.region_names().map_err(open)?.contains(name) {
+            if !places.options.region_names().map_err(Doomed::refused)?.contains(name) {
                 return Err(doomed.absent(places));
             }
-            let first = places.options.clone().named(name).reset_region().map_err(open)?;
+            let options = places.options.clone().named(name);
+            let first = match doomed.force {
+                true => options.reset_region(),
+                false => options.reset_unused_region(),
+            };
+            let first = first.map_err(Doomed::refused)?;
             let name = shown(name);
             print_done(format_args!("region '{name}' is new, its tokens begin at {first}"))?;
         }

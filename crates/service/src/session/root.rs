@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farlock_fabric::Connection as _;
+use farlock_fabric::{ConnectError, Connection as _};
 
 use super::progress::{self, Tether};
 use super::state::{Handle, Root};
 use crate::{RegionOptions, SessionError};
+
+/// How often a region may be removed just before a session is attached to it.
+const REMOVED_MAX: u32 = 100;
 
 /// A connection to a region. Clones are the same session; it ends with its last clone, lock,
 /// request and guard.
@@ -88,7 +91,16 @@ impl Session {
     }
 
     fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
-        let (hub, thread) = progress::start(options.connect()?, tether)?;
+        let mut times = 0;
+        let (hub, thread) = loop {
+            match progress::start(options.connect()?, tether) {
+                // The region was removed in between: there is another one by now.
+                Err(SessionError::Connect(ConnectError::Stale)) if times < REMOVED_MAX => {
+                    times += 1
+                }
+                started => break started?,
+            }
+        };
         let (options, stores) = (options.clone(), Mutex::default());
         Ok(Self { root: Arc::new(Root { hub, thread: Some(thread), options, stores }) })
     }

@@ -77,6 +77,13 @@ pub enum ServerEvent<'e> {
         /// What the system says.
         why: &'e io::Error,
     },
+    /// The certificate's files have changed, and make no sense: what was read before goes on. Or
+    /// the certificate's time is over, or has not begun: clients refuse it. Seen, and told once,
+    /// when the next client comes.
+    Certificate {
+        /// What is wrong with them.
+        why: &'e ConnectError,
+    },
     /// The region was removed under the server, and another one is served to the client that comes
     /// now. Those that came before were told that they lost what they held.
     Anew {
@@ -165,7 +172,15 @@ impl Server {
         let mut server = bound.map_err(unbound)?.on_short(on_short);
         server.open(&name)?;
         let served = match tls {
-            Some(tls) => server.secured(tls),
+            Some(tls) => {
+                let told = Arc::clone(&teller);
+                tls.on_refused(move |why| {
+                    if let Some(tell) = told.get() {
+                        tell(ServerEvent::Certificate { why });
+                    }
+                });
+                server.secured(tls)
+            }
             None => server,
         };
         Ok(Self { served, teller })

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use farlock::{
@@ -400,6 +401,41 @@ fn certificates_are_renewed_while_the_server_runs() {
     stage.until(|| Session::open(&by(&server, &dir)).is_ok());
     assert!(guard.lost_reason().is_none());
     guard.release().blocking().unwrap();
+}
+
+/// Whoever replaced them would learn of it when the last certificate's time is over.
+#[test]
+fn a_renewal_that_failed_is_said() {
+    let stage = Stage::new();
+    let maker = Maker::new();
+    let dir = maker.make(&stage, "tls", Like { days: (-1, 90), ..SERVER }, CLIENT);
+    let other = Maker::new().make(&stage, "other", SERVER, CLIENT);
+    let past = maker.make(&stage, "past", Like { days: (-3, -1), ..SERVER }, CLIENT);
+    let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0", "--tls"]);
+    let mut child = serve.arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let (tells, said) = channel();
+    std::thread::spawn(move || lines.take_while(|line| tells.send(line.clone()).is_ok()).count());
+    let address = said.recv().unwrap().rsplit(' ').next().unwrap().to_owned();
+    let mut server = Serving { child, address };
+    let says = |what: &str| {
+        let begun = Instant::now();
+        loop {
+            // It looks when a client comes, which is served by what was read before.
+            let opened = Session::open(&by(&server, &dir));
+            if let Ok(line) = said.recv_timeout(Duration::from_millis(50)) {
+                assert!(line.contains("no good") && line.contains(what), "{line}");
+                assert!(said.recv().unwrap().contains("hint: "));
+                return opened.is_ok();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "it says nothing of {what}");
+        }
+    };
+    std::fs::copy(other.join("server.key"), dir.join("server.key")).unwrap();
+    assert!(says("server.key"), "what was read before goes on");
+    replace(&past, &dir);
+    says("has expired");
+    server.kill();
 }
 
 #[test]

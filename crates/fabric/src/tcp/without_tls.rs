@@ -38,6 +38,11 @@ impl ServerTls {
         match *self {}
     }
 
+    /// Needs the feature `tls`.
+    pub fn on_refused(&self, _tell: impl Fn(&ConnectError) + Send + Sync + 'static) {
+        match *self {}
+    }
+
     pub(super) fn accept(&self, _tcp: TcpStream) -> Option<Secured> {
         match *self {}
     }

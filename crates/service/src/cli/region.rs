@@ -29,8 +29,8 @@ enum Action {
     /// List the regions there are.
     #[command(visible_alias = "ls")]
     List,
-    /// Remove a region that nobody uses. Tokens of the next region of this name continue above those
-    /// of this one.
+    /// Remove a region that nobody uses. Tokens of the next region of this name continue above
+    /// those of this one.
     Remove(Doomed),
     /// Remove a region that nobody uses, and create it anew, empty.
     Reset(Doomed),
@@ -47,8 +47,8 @@ struct Doomed {
 }
 
 impl Doomed {
-    /// Refuses, and says who it is, if a living holder or waiter would lose a lock. Who comes later,
-    /// or is only attached, is seen when it is removed.
+    /// Refuses, and says who it is, if a living holder or waiter would lose a lock. Who comes
+    /// later, or is only attached, is seen when it is removed.
     fn check(&self, places: &Places) -> Result<(), Failure> {
         let options = places.options.clone().named(&self.name);
         let locks = match Observer::open(&options) {

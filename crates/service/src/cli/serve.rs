@@ -177,6 +177,12 @@ impl Log {
                  {why}{before}\n   hint: each connection takes a descriptor, and the tether of a \
                  command another: raise the limit (`ulimit -Hn`; systemd: LimitNOFILE)"
             )),
+            ServerEvent::Certificate { why } => say(format_args!(
+                "farlock: the certificate's files are others now, and no good: {}{before}\n   hint: \
+                 mend them, or make new ones: `farlock tls server --host ..`; this server uses \
+                 them a second later",
+                chain(why)
+            )),
             ServerEvent::Anew { region } => say(format_args!(
                 "farlock: the region '{}' was removed, and a new one is served now{before}",
                 shown(region)

@@ -10,7 +10,7 @@ mod secured;
 
 use std::fmt;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::client::Resumption;
@@ -36,13 +36,19 @@ const LOOK_FOR_FILES: Duration = Duration::from_secs(1);
 pub struct ServerTls {
     files: TlsFiles,
     shown: Arc<Mutex<Shown>>,
+    on_refused: Arc<OnceLock<OnRefused>>,
 }
+
+/// What is told why files that have changed are not used, or not taken by clients.
+type OnRefused = Box<dyn Fn(&ConnectError) + Send + Sync>;
 
 /// What was read last.
 struct Shown {
     config: Arc<ServerConfig>,
     stamp: Stamp,
     looked_at: Instant,
+    /// The files of which it was told that they are refused.
+    refused: Option<Stamp>,
 }
 
 /// What a client shows, and by whom its servers may be certified. Clones are the same.
@@ -58,8 +64,17 @@ impl ServerTls {
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
         let (stamp, looked_at) = (files::stamp(from), Instant::now());
         files::check_time(from, Duration::ZERO)?;
-        let shown = Shown { config: Self::read(from)?, stamp, looked_at };
-        Ok(Self { files: from.clone(), shown: Arc::new(Mutex::new(shown)) })
+        let shown = Shown { config: Self::read(from)?, stamp, looked_at, refused: None };
+        let shown = Arc::new(Mutex::new(shown));
+        Ok(Self { files: from.clone(), shown, on_refused: Arc::default() })
+    }
+
+    /// Has this told, on the thread that runs the server, where files that have changed make no
+    /// sense, or where the certificate is one that clients refuse for its time. The first that is
+    /// said is told.
+    pub fn on_refused(&self, tell: impl Fn(&ConnectError) + Send + Sync + 'static) {
+        // One that is there stays.
+        let _ = self.on_refused.set(Box::new(tell));
     }
 
     /// Whether its certificate, as the file is now, will be over after this time.
@@ -92,13 +107,27 @@ impl ServerTls {
         if shown.looked_at.elapsed() > LOOK_FOR_FILES {
             shown.looked_at = Instant::now();
             let stamp = files::stamp(&self.files);
-            if stamp != shown.stamp
-                && let Ok(config) = Self::read(&self.files)
-            {
-                (shown.config, shown.stamp) = (config, stamp);
+            if stamp != shown.stamp {
+                self.renew(&mut shown, stamp);
             }
         }
         Arc::clone(&shown.config)
+    }
+
+    /// Reads files that have changed. Of those that are refused it is told once.
+    fn renew(&self, shown: &mut Shown, stamp: Stamp) {
+        let read = Self::read(&self.files);
+        let refused = match read {
+            Ok(config) => {
+                (shown.config, shown.stamp) = (config, stamp);
+                files::check_time(&self.files, Duration::ZERO)
+            }
+            Err(_) if shown.refused.replace(stamp) == Some(stamp) => return,
+            Err(why) => Err(why),
+        };
+        if let (Err(why), Some(tell)) = (refused, self.on_refused.get()) {
+            tell(&why);
+        }
     }
 
     /// The server's side of a connection that was accepted; `None` where there is no memory.

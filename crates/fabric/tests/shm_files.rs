@@ -168,6 +168,20 @@ fn an_unused_region_alone_is_removed() {
     assert!(!remove().unwrap());
 }
 
+#[test]
+fn a_region_is_not_found_behind_a_directory_that_was_moved() {
+    let dir = TestDir::new("moved");
+    let region = dir.region();
+    let (usual, moved) = (dir_of(&dir), dir_of(&dir).with_extension("moved"));
+    fs::rename(&usual, &moved).unwrap();
+    assert!(!region.is_deleted(), "nobody finds another one");
+    let other = dir.region();
+    assert!(region.is_deleted() && !other.is_deleted());
+    fs::remove_dir_all(&usual).unwrap();
+    fs::rename(&moved, &usual).unwrap();
+    assert!(!region.is_deleted() && other.is_deleted());
+}
+
 /// Who is attached when the region is looked at keeps it, and who attaches while it is being looked
 /// at gets it or another one.
 #[test]

@@ -49,7 +49,9 @@ impl PrivateDir {
             return Err(untrusted(path, "others can write to it"));
         }
         path.ancestors().skip(1).try_for_each(check_above)?;
-        Ok(Self { fd, path: path.to_owned() })
+        // It is looked for later too, wherever this process is by then.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { fd, path })
     }
 
     /// Another handle of the same directory.
@@ -124,6 +126,12 @@ impl PrivateDir {
             Err(rustix::io::Errno::NOENT) => Ok(None),
             Err(error) => Err(io_error("look for", &self.path_of(name), error.into())),
         }
+    }
+
+    /// The same by the directory's path: of what others find by that, if they find anything.
+    pub(super) fn inode_by_path(&self, name: &str) -> Option<(u64, u64)> {
+        let stat = rustix::fs::lstat(self.path_of(name)).ok()?;
+        Some((stat.st_dev, stat.st_ino))
     }
 
     /// Removes a file, if it is there. Returns whether it was.

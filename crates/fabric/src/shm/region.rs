@@ -300,10 +300,16 @@ impl Region {
 
     /// Whether the region's file was deleted or moved, but not by [`Region::remove`]: who opens a
     /// region of this name finds another one.
+    ///
+    /// Nor is it found where its directory was moved, once there is another in its place.
     pub fn is_deleted(&self) -> bool {
-        let named = self.mapping().tethers().dir().inode(&self.inner.name);
-        // Where the directory cannot be looked at, nothing is known.
-        named.is_ok_and(|named| named != Some(self.inner.inode))
+        let (dir, own) = (self.mapping().tethers().dir(), self.inner.inode);
+        match dir.inode_by_path(&self.inner.name) {
+            Some(named) => named != own,
+            // By that path nobody finds any. A process that has another root by now asks its own.
+            // Where the directory cannot be looked at, nothing is known.
+            None => dir.inode(&self.inner.name).is_ok_and(|named| named != Some(own)),
+        }
     }
 
     /// Places for endpoints.

@@ -196,7 +196,7 @@ fn the_command_holds_a_value_until_it_ends() {
         let dump = stage.run(&["kv", "dump"]);
         assert_eq!(
             (dump.0, dump.1.as_str()),
-            (0, "index=hash\n"),
+            (0, "counted index=hash\npairs=0\n"),
             "it is of no use to another time"
         );
         kill(pid(&child), signal);

@@ -422,6 +422,41 @@ fn the_command_stores_and_prints() {
     assert_eq!(run(&["put", "--store", ".x", "k", "v"]).0, 64);
 }
 
+/// Half of a value would be taken for the value, and what is missing for what never was.
+#[test]
+fn a_dump_that_was_cut_off_is_refused() {
+    let stage = Stage::new();
+    for number in 0..9 {
+        let pair = [format!("key{number}"), "100000".to_owned()];
+        assert_eq!(stage.run(&["kv", "put", "-s", "one", &pair[0], &pair[1]]).0, 0);
+    }
+    let (whole, cut) = (stage.file("whole"), stage.file("cut"));
+    let load = |into: &str| stage.run(&["kv", "load", "-s", into, cut.to_str().unwrap()]);
+    assert_eq!(stage.run(&["kv", "dump", "-s", "one", whole.to_str().unwrap()]).0, 0);
+    let dump = std::fs::read(&whole).unwrap();
+    for length in 1..dump.len() {
+        std::fs::write(&cut, &dump[..length]).unwrap();
+        let (status, _, said) = load("cut");
+        assert_eq!(status, 64, "{length}: {said}");
+        assert!(said.contains("[cut-off]") || said.contains("[bad-line]"), "{length}: {said}");
+    }
+    let (_, listed, _) = stage.run(&["kv", "scan", "-s", "cut"]);
+    assert_eq!(listed.lines().count(), 9);
+    assert!(listed.lines().all(|line| line.ends_with("\t100000")), "{listed}");
+    // Several may follow each other, and each has its end.
+    std::fs::write(&cut, dump.repeat(2)).unwrap();
+    assert_eq!(load("two").0, 0);
+    let text = String::from_utf8(dump).unwrap();
+    for bad in [text.replace("pairs=9", "pairs=8"), format!("{text}pairs=0\n")] {
+        std::fs::write(&cut, bad).unwrap();
+        let (status, _, said) = load("three");
+        assert!(status == 64 && said.contains("another number of pairs"), "{said}");
+    }
+    // What is no dump has no end to look for.
+    std::fs::write(&cut, "a\t1").unwrap();
+    assert_eq!(load("four").0, 0);
+}
+
 #[test]
 fn what_is_dumped_can_be_loaded() {
     let stage = Stage::new();
@@ -540,7 +575,8 @@ fn a_dash_is_a_standard_stream() {
     assert_eq!(ended(load.output().unwrap()).0, 0);
     let mut dump = stage.farlock(&["kv", "dump", "-"]);
     dump.current_dir(stage.dir());
-    assert_eq!(ended(dump.output().unwrap()), (0, "index=hash\nk\tv\n".into(), String::new()));
+    let whole = "counted index=hash\nk\tv\npairs=1\n";
+    assert_eq!(ended(dump.output().unwrap()), (0, whole.into(), String::new()));
     assert!(!stage.dir().join("-").exists());
 }
 
@@ -556,7 +592,7 @@ fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
         move || std::fs::read_to_string(pipe).unwrap()
     });
     assert_eq!(dump(&pipe).0, 0);
-    assert_eq!(reads.join().unwrap(), "index=hash\nk\tv\n");
+    assert_eq!(reads.join().unwrap(), "counted index=hash\nk\tv\npairs=1\n");
     assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
     // One of its own, for a test that fails must not replace the system's.
     let full = stage.file("full");
@@ -570,7 +606,7 @@ fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
     std::os::unix::fs::symlink(&file, &link).unwrap();
     assert_eq!(dump(&link).0, 0);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "index=hash\nk\tv\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "counted index=hash\nk\tv\npairs=1\n");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -696,8 +732,8 @@ fn a_damaged_store_gives_what_is_whole() {
     let (status, _, said) = stage.run(&["kv", "dump", "-s", "t", dump.to_str().unwrap()]);
     assert!(status == 69 && said.contains(&format!("at {damaged} places")), "{said}");
     let whole = std::fs::read(dump).unwrap();
-    // Behind the one that says which index the store has.
-    let lines = whole.iter().filter(|byte| **byte == b'\n').count() - 1;
+    // Between the one that says which index the store has, and the one that counts them.
+    let lines = whole.iter().filter(|byte| **byte == b'\n').count() - 2;
     assert_eq!(lines, (KEYS - damaged) as usize);
     let (status, listed, _) = stage.run(&["kv", "scan", "-s", "t"]);
     assert_eq!((status, listed.lines().count()), (69, lines));

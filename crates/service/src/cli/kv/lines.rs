@@ -3,7 +3,9 @@
 //! ```text
 //! KEY<tab>VALUE[<tab>seconds=SECONDS][<tab>token=TOKEN]      a value, which may end
 //! KEY<tab><tab>gone[<tab>token=TOKEN]                        none, but for its token
-//! index=INDEX                                                of a dump: which index its store has
+//! index=INDEX                                                which index the store has
+//! counted index=INDEX                                        begins a dump: the same, and
+//! pairs=PAIRS                                                ends it: how many lines are between
 //! ```
 //!
 //! Tabs, ends of lines and backslashes in keys and values are written as in C, and whatever is no
@@ -95,17 +97,42 @@ impl Line {
 /// What the line of an index begins with. A pair has a tab, and this line has none.
 const INDEX: &[u8] = b"index=";
 
-/// The line that says which index a store has.
+/// What it begins with where a dump has its end, by which it is seen to be whole.
+const COUNTED: &[u8] = b"counted ";
+
+/// The line that begins a dump, and says which index its store has.
 pub(super) fn of_index(index: Index) -> Vec<u8> {
-    [INDEX, index.name().as_bytes(), b"\n"].concat()
+    [COUNTED, INDEX, index.name().as_bytes(), b"\n"].concat()
+}
+
+/// Whether a dump begins with this line that is to have an end.
+pub(super) fn is_counted(line: &[u8]) -> bool {
+    line.starts_with(COUNTED)
 }
 
 /// The index that a line without its end says, or what is wrong with it; `None`: it is no such
 /// line.
 pub(super) fn index_of(line: &[u8]) -> Option<Result<Index, &'static str>> {
+    let line = line.strip_prefix(COUNTED).unwrap_or(line);
     let name = line.strip_prefix(INDEX).filter(|name| !name.contains(&b'\t'))?;
     let is_meant = |index: &&Index| index.name().as_bytes() == name;
     Some(Index::ALL.iter().find(is_meant).copied().ok_or("there is no such index"))
+}
+
+/// What the line begins with that ends a dump.
+const PAIRS: &str = "pairs=";
+
+/// The line that says that a dump has its end here, and so many pairs.
+pub(super) fn of_end(pairs: u64) -> Vec<u8> {
+    format!("{PAIRS}{pairs}\n").into_bytes()
+}
+
+/// How many pairs a line without its end says that a dump has, or what is wrong with it; `None`: it
+/// is no such line.
+pub(super) fn end_of(line: &[u8]) -> Option<Result<u64, &'static str>> {
+    let number = line.strip_prefix(PAIRS.as_bytes()).filter(|number| !number.contains(&b'\t'))?;
+    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+    Some(number.ok_or("it says no number of pairs"))
 }
 
 const UNKNOWN: &str = "what follows its value is neither seconds=, token= nor gone";

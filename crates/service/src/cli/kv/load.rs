@@ -68,6 +68,9 @@ fn without_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
+/// Of what is wrong behind the first line.
+const STORED: &str = "pairs before it are stored";
+
 fn bad_line(why: &str, hint: &str) -> Failure {
     Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())
 }
@@ -104,16 +107,30 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
 /// Stores the pairs, and returns how many there were.
 fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result<u64, Failure> {
     let (mut line, mut number, mut pairs) = (Vec::new(), 0_u64, 0);
+    // How many there were before the dump that has begun and not ended.
+    let mut before = None;
     loop {
         line.clear();
         let read = input.read_until(b'\n', &mut line).map_err(unread)?;
-        if read == 0 {
-            return Ok(pairs);
+        // Half of a value is none.
+        if read == 0 || before.is_some() && !line.ends_with(b"\n") {
+            return if before.is_none() { Ok(pairs) } else { Err(cut_off(pairs)) };
         }
         number += 1;
-        let stored = store_line(store, without_end(&line))
-            .map_err(|failure| failure.at(format_args!("line {number}")))?;
-        pairs += u64::from(stored);
+        let at = |failure: Failure| failure.at(format_args!("line {number}"));
+        match part_of(without_end(&line)).map_err(|why| at(bad_line(why, STORED)))? {
+            // Where several dumps are in one file the first one has decided of the index.
+            Part::Begin { .. } if before.is_some() => return Err(at(cut_off(pairs))),
+            Part::Begin { is_counted } => before = is_counted.then_some(pairs),
+            Part::End(said) => match before.take() {
+                Some(before) if pairs - before == said => {}
+                _ => return Err(at(bad_line("another number of pairs is before it", STORED))),
+            },
+            Part::Pair(pair) => {
+                store_pair(store, pair).map_err(at)?;
+                pairs += 1;
+            }
+        }
         bar.inc(read as u64);
         if number % LINES_A_TICK == 1 {
             bar.set_message(pairs.to_string());
@@ -121,26 +138,48 @@ fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result
     }
 }
 
-/// Stores the pair of a line, if it has one.
-fn store_line(store: &Kv, line: &[u8]) -> Result<bool, Failure> {
-    let bad = |why| bad_line(why, "pairs before it are stored");
+/// What a line is.
+enum Part {
+    /// A dump begins, and is to have an end, or need not.
+    Begin {
+        is_counted: bool,
+    },
+    /// It ends, and says that it has so many pairs.
+    End(u64),
+    Pair(Line),
+}
+
+fn part_of(line: &[u8]) -> Result<Part, &'static str> {
     if let Some(index) = lines::index_of(line) {
-        // Where several dumps are in one file the first one has decided.
-        return index.map(|_| false).map_err(bad);
+        return index.map(|_| Part::Begin { is_counted: lines::is_counted(line) });
     }
-    let line = Line::parse(line).map_err(bad)?;
-    match (line.value, line.token) {
-        (Some(value), Some(token)) => store.put_fenced(line.key, value, token)?,
-        (None, Some(token)) => drop(store.remove_fenced(line.key, token)?),
+    match lines::end_of(line) {
+        Some(pairs) => pairs.map(Part::End),
+        None => Line::parse(line).map(Part::Pair),
+    }
+}
+
+/// The last line of a dump is missing.
+fn cut_off(pairs: u64) -> Failure {
+    let what =
+        format!("the dump has no end: {pairs} of its pairs are stored, and others may be lost");
+    let hint = "it was cut off: dump the store again, or see how the file came here";
+    Failure::new(Exit::USAGE, "cut-off", what, hint.to_owned())
+}
+
+fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
+    match (pair.value, pair.token) {
+        (Some(value), Some(token)) => store.put_fenced(pair.key, value, token)?,
+        (None, Some(token)) => drop(store.remove_fenced(pair.key, token)?),
         (value, None) => {
             let value = value.unwrap_or_default();
-            match line.time_left {
-                Some(time) => store.put_for(line.key, value, time)?,
-                None => store.put(line.key, value)?,
+            match pair.time_left {
+                Some(time) => store.put_for(pair.key, value, time)?,
+                None => store.put(pair.key, value)?,
             }
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Writes every pair of a store into a file, or to standard output.
@@ -200,7 +239,7 @@ fn write_pairs<'k>(
 ) -> Result<Whole<'k>, Failure> {
     let mut line = lines::of_index(store.index());
     check(output.write_all(&line))?;
-    let mut whole = Whole::of(store.scan());
+    let (mut whole, mut pairs) = (Whole::of(store.scan()), 0);
     while let Some(pair) = whole.next()? {
         // What ends with a process is no pair of another time.
         if pair.is_ephemeral || pair.value.is_none() && pair.token.is_none() {
@@ -210,7 +249,9 @@ fn write_pairs<'k>(
         let (time_left, token) = (pair.time_left, pair.token);
         Line { key: pair.key, value: pair.value, time_left, token }.write(&mut line);
         check(output.write_all(&line))?;
+        pairs += 1;
     }
+    check(output.write_all(&lines::of_end(pairs)))?;
     check(output.flush())?;
     Ok(whole)
 }

@@ -583,6 +583,10 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         ConnectError::Malformed { .. } => {
             "no farlock of this version made it; `farlock region remove` removes it"
         }
+        ConnectError::Untrusted { path, .. } if !path.is_dir() => {
+            let path = path.display();
+            return format!("`chmod 600 {path}` if it is a file of yours, or remove it");
+        }
         ConnectError::Untrusted { .. } => {
             "set FARLOCK_DIR to a directory of your own, or give this one to yourself alone"
         }
@@ -619,6 +623,7 @@ fn what_is_short(error: &std::io::Error) -> Option<&'static str> {
     Some(match rustix::io::Errno::from_io_error(error)? {
         rustix::io::Errno::MFILE => "raise the limit on open files (ulimit -n)",
         rustix::io::Errno::NFILE => "close some files: the machine has no more open files to give",
+        rustix::io::Errno::NOSPC => "make room there: `df -h` and `df -i` show what is left",
         rustix::io::Errno::NOMEM => "raise the limit on address space (ulimit -v), or free memory",
         _ => return None,
     })

@@ -130,8 +130,9 @@ pub(super) fn heed_children() {
 
 /// What is said when memory of a region's file is gone, and with which status this program ends.
 const GONE: &[u8] =
-    b"farlock: memory of the region is gone: its file was cut short [region-damaged]\n   \
-    hint: `farlock region reset REGION` creates the region anew; tokens go on increasing\n";
+    b"farlock: memory of the region is gone, or of a store: its file was cut short \
+    [region-damaged]\n   hint: `farlock region reset REGION` creates a region anew, and tokens go \
+    on increasing; `farlock kv drop STORE` removes a store\n";
 const DAMAGED: i32 = 70;
 
 extern "C" fn memory_is_gone(_: i32) {

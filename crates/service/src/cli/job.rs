@@ -230,9 +230,13 @@ impl<'g> RegionWatch<'g> {
     fn is_lost(&mut self, guard: &Held, reason: LostReason) {
         if !matches!(self, Self::Lost) {
             let how = "is lost, and its command is killed";
-            let hint = "others may have the lock now: see how far the command came, and run it \
-                        again; a longer `farlock serve --lease` outlasts longer outages";
-            say(Failure::lost(guard.name(), how, reason, hint));
+            let mut hint = "others may have the lock now: see how far the command came, and run \
+                            it again"
+                .to_owned();
+            if let LostReason::Disconnected = reason {
+                hint += "; a longer `farlock serve --lease` outlasts longer outages";
+            }
+            say(Failure::lost(guard.name(), how, reason, &hint));
             *self = Self::Lost;
         }
     }

@@ -159,6 +159,9 @@ fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
             _ => None,
         },
     );
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        help = format!("a word, or FARLOCK_SERVER, has bytes that are no text; {help}");
+    }
     let hint = meant.map_or(help.clone(), |meant| format!("is '{meant}' meant? {help}"));
     Err(Failure::usage(what.join(" "), &hint))
 }

@@ -130,6 +130,9 @@ fn hint_of_system(error: &io::Error) -> &'static str {
         io::ErrorKind::IsADirectory => "that is a directory: name a file in it",
         io::ErrorKind::NotADirectory => "a part of the path is no directory: see that it is right",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        _ if error.raw_os_error() == Some(libc::EBADF) => {
+            "it is closed here: see how this is called"
+        }
         _ => "see whether limits of this user (`ulimit -a`) or of this host are reached",
     }
 }
@@ -195,7 +198,10 @@ impl From<AcquireError> for Failure {
         let exit = match error {
             AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => Exit::CONFLICT,
             AcquireError::Directory { source, .. } => return source.into(),
-            AcquireError::NoPlace { .. } => Exit::SYSTEM,
+            AcquireError::NoPlace { source, .. } => match *source {
+                SessionError::Connect(ConnectError::NoSpace { .. }) => Exit::UNAVAILABLE,
+                _ => Exit::SYSTEM,
+            },
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what, hint }

@@ -117,7 +117,7 @@ fn what_is_inherited_of_a_session_by_a_server() {
     let mut range = Some(session.range("r").exclusive(0..9).blocking().unwrap());
     let mut store = Some(session.kv("s").unwrap());
     store.as_ref().unwrap().put("key", "parent").unwrap();
-    let mut inherited = Some(session.clone());
+    let mut inherited = Some(session);
     let status = in_child(|| {
         let (guard, range) = (guard.take().unwrap(), range.take().unwrap());
         let (store, session) = (store.take().unwrap(), inherited.take().unwrap());

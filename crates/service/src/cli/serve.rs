@@ -178,9 +178,9 @@ impl Log {
                  command another: raise the limit (`ulimit -Hn`; systemd: LimitNOFILE)"
             )),
             ServerEvent::Certificate { why } => say(format_args!(
-                "farlock: the certificate's files are others now, and no good: {}{before}\n   hint: \
-                 mend them, or make new ones: `farlock tls server --host ..`; this server uses \
-                 them a second later",
+                "farlock: the certificate's files are others now, and no good: {}{before}\n   \
+                 hint: mend them, or make new ones: `farlock tls server --host ..`; this server \
+                 uses them a second later",
                 chain(why)
             )),
             ServerEvent::Anew { region } => say(format_args!(

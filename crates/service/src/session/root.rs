@@ -96,7 +96,7 @@ impl Session {
             match progress::start(options.connect()?, tether) {
                 // The region was removed in between: there is another one by now.
                 Err(SessionError::Connect(ConnectError::Stale)) if times < REMOVED_MAX => {
-                    times += 1
+                    times += 1;
                 }
                 started => break started?,
             }

@@ -43,6 +43,10 @@ pub struct StormArgs {
     /// kill and stop]
     #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
     pub seconds: Option<f64>,
+    /// At a face of sessions: how many threads of each ask for locks at the same time
+    #[arg(long, requires = "face", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub threads: u16,
     /// At a face: every other client takes its locks, or uses the store, by a server, over TCP
     #[arg(long, requires = "face", conflicts_with_all = ["canary", "reference", "exaggerated"])]
     pub served: bool,

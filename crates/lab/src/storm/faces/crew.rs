@@ -610,6 +610,7 @@ impl<'a> Crew<'a> {
         command.arg("--dir").arg(storm.dir).args(["--who", &who.to_string()]);
         command.args(["--locks", &storm.locks.to_string(), "--seed", &storm.seed.to_string()]);
         command.args(["--taken", storm.taken.name()]);
+        command.args(["--threads", &storm.threads.to_string()]);
         command.args(storm.face.has_ranges().then_some("--ranges"));
         command.args(storm.server_of(who)?.map(|server| format!("--server={server}")));
         self.quietly(command)

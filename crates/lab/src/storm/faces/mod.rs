@@ -82,6 +82,7 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         face,
         dir: scratch.path(),
         clients: args.clients,
+        threads: args.threads,
         locks: args.locks.unwrap_or(LOCKS).into(),
         kills,
         stops,
@@ -133,6 +134,10 @@ fn check(args: &StormArgs, face: Face) -> anyhow::Result<()> {
         face == Face::Session || args.cuts == 0,
         "a command, or a table, that loses its server fails: connections of sessions are broken"
     );
+    ensure!(
+        face == Face::Session || args.threads == 1,
+        Unchecked("--threads is for --face session".into())
+    );
     Ok(())
 }
 
@@ -156,7 +161,7 @@ impl Storm<'_> {
         let lives_on_ns = if restarts + cuts > 0 { LEASE.as_nanos() as u64 } else { 0 };
         let told_ns = if self.server.is_some() { TOLD_NS } else { 0 };
         let log = Reader::open(self.dir)?.news()?;
-        let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
+        let passes_max = tokens.then(|| PASSES * u64::from(self.clients) * u64::from(self.threads));
         let ranges = self.face.has_ranges();
         let loses_ns = LOSES.as_nanos() as u64;
         let known =
@@ -172,6 +177,7 @@ impl Storm<'_> {
         Ok(Row {
             face: self.face.name(),
             clients: self.clients,
+            threads: self.threads,
             locks: self.locks,
             taken: self.taken.name(),
             served: self.server.is_some(),

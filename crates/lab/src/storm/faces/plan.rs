@@ -109,6 +109,8 @@ pub(super) struct Storm<'a> {
     pub(super) face: Face,
     pub(super) dir: &'a Path,
     pub(super) clients: u16,
+    /// How many threads of a session ask at the same time.
+    pub(super) threads: u16,
     pub(super) locks: u64,
     pub(super) kills: u64,
     pub(super) stops: u64,

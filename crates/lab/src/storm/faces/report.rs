@@ -25,6 +25,8 @@ pub struct Row {
     pub locks: u64,
     /// `farlock`, or `kernel` for its locks, or `nothing` for none, or `less` than is said.
     pub taken: &'static str,
+    /// How many threads of each asked at the same time.
+    pub threads: u16,
     /// Whether every other client took its locks by a server.
     pub served: bool,
     /// Whether that was over TLS.

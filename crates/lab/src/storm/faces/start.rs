@@ -22,6 +22,9 @@ pub struct FaceWorkerArgs {
     /// How many locks there are.
     #[arg(long)]
     pub locks: u64,
+    /// How many threads ask for locks at the same time.
+    #[arg(long, default_value_t = 1)]
+    pub threads: u64,
     /// Decides what it asks for.
     #[arg(long)]
     pub seed: u64,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use farlock::Session;
-use farlock::session::RangeLock;
+use farlock::session::{Guard, RangeLock};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::FlockOperation;
@@ -25,6 +25,8 @@ use super::several::{Sharer, ballast, tables};
 use super::start::{DROP_ONE_IN, FaceWorkerArgs};
 use crate::{child, face};
 
+/// Of so many holds one changes its mode before it is released.
+const CONVERT_ONE_IN: u32 = 4;
 /// Threads of a session whose ranges are asked for.
 const THREADS: u64 = 2;
 
@@ -37,8 +39,8 @@ pub fn run(args: &FaceWorkerArgs) -> anyhow::Result<()> {
     let _ballast = holds_many.then(|| ballast(&worker.session, args.who));
     let done = match (args.probe, args.ranges) {
         (true, _) => worker.probe(),
-        (false, false) => worker.work(),
-        (false, true) => worker.work_in_threads(),
+        (false, false) => worker.work_in_threads(args.threads, |thread| worker.work(thread)),
+        (false, true) => worker.work_in_threads(THREADS, |thread| worker.sharer(thread)?.work()),
     };
     let is_lost = done.as_ref().is_err_and(|error| error.is::<SessionLost>());
     if done.is_err() && !is_lost {
@@ -51,7 +53,6 @@ struct Worker<'a> {
     args: &'a FaceWorkerArgs,
     session: Session,
     tables: Vec<RangeLock>,
-    executor: Runtime,
     log: Log,
 }
 
@@ -73,13 +74,12 @@ impl<'a> Worker<'a> {
             Some(server) => connect(server, &args.dir)?,
             None => Session::open(&region_options(&args.dir))?,
         };
-        let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let tables = tables(&session, if args.ranges { args.locks } else { 0 });
-        Ok(Self { args, session, tables, executor, log: Log::open(&args.dir)? })
+        Ok(Self { args, session, tables, log: Log::open(&args.dir)? })
     }
 
     fn chance(&self, thread: u64) -> Xoshiro256PlusPlus {
-        let number = self.args.who * THREADS + thread;
+        let number = self.args.who * THREADS.max(self.args.threads) + thread;
         let mixed = self.args.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Xoshiro256PlusPlus::seed_from_u64(mixed)
     }
@@ -89,10 +89,15 @@ impl<'a> Worker<'a> {
         Ok(Sharer::new(self.args, common, (thread, THREADS), self.chance(thread))?)
     }
 
-    fn work_in_threads(&self) -> anyhow::Result<()> {
+    fn work_in_threads(
+        &self,
+        threads: u64,
+        work: impl Fn(u64) -> anyhow::Result<()> + Sync,
+    ) -> anyhow::Result<()> {
         std::thread::scope(|scope| {
-            let work = |thread| scope.spawn(move || self.sharer(thread)?.work());
-            let threads: Vec<_> = (0..THREADS).map(work).collect();
+            let work = &work;
+            let work = |thread| scope.spawn(move || work(thread));
+            let threads: Vec<_> = (0..threads).map(work).collect();
             let ended = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|_| bail!("a thread of a worker panicked"))
             });
@@ -100,22 +105,24 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn work(&self) -> anyhow::Result<()> {
-        let mut chance = self.chance(0);
+    /// What one thread of the session does; its operations have numbers of its own.
+    fn work(&self, thread: u64) -> anyhow::Result<()> {
+        let mut chance = self.chance(thread);
         let offer = Offer { locks: self.args.locks, ranges: false };
-        for op in 0.. {
+        let executor = executor()?;
+        for op in (thread..).step_by(self.args.threads as usize) {
             if is_over(&self.args.dir) {
                 break;
             }
             let draw = Draw::of_session(offer, &mut chance);
-            self.act(op, draw, &mut chance)?;
+            self.act(&executor, op, draw, &mut chance)?;
             std::thread::sleep(draw.think);
         }
         Ok(())
     }
 
     fn probe(&self) -> anyhow::Result<()> {
-        let mut sharer = self.sharer(0)?;
+        let (mut sharer, executor) = (self.sharer(0)?, executor()?);
         for (op, line) in (0..).zip(std::io::stdin().lock().lines()) {
             let numbers: Result<Vec<u64>, _> = line?.split(' ').map(str::parse).collect();
             let [lock, start, end] = numbers.context("numbers are expected")?[..] else {
@@ -125,14 +132,20 @@ impl<'a> Worker<'a> {
             if self.args.ranges {
                 sharer.act(&[draw])?;
             } else {
-                self.act(op, draw, &mut self.chance(op))?;
+                self.act(&executor, op, draw, &mut self.chance(op))?;
             }
         }
         Ok(())
     }
 
     /// One operation, from its request to its end.
-    fn act(&self, op: u64, draw: Draw, chance: &mut impl Rng) -> anyhow::Result<()> {
+    fn act(
+        &self,
+        executor: &Runtime,
+        op: u64,
+        draw: Draw,
+        chance: &mut impl Rng,
+    ) -> anyhow::Result<()> {
         let Draw { part, alone, patience, .. } = draw;
         let whose = Record { op, part, alone, ..Record::now(What::Asks, self.args.who) };
         let at = |what, more| Record { what, more, time: log::now(), ..whose };
@@ -146,7 +159,7 @@ impl<'a> Worker<'a> {
             self.log.add(at(What::Refused, Refusal::Lost as u64))?;
             self.lose(why)
         };
-        let guard = match ask(&self.executor, request, draw) {
+        let guard = match ask(executor, request, draw) {
             Ok(guard) => guard,
             Err(Ok(refusal)) => return Ok(self.log.add(at(What::Refused, refusal as u64))?),
             Err(Err(error)) if self.args.server.is_some() => return lose(format!("{error:#}")),
@@ -159,6 +172,7 @@ impl<'a> Worker<'a> {
         }
         let section = Section { record: Record { token: guard.token().get(), ..whose }, hold };
         section.hold(&self.args.dir, &self.log)?;
+        let guard = convert(guard, alone, chance);
         let drops = chance.random_range(0..DROP_ONE_IN) == 0;
         let released = if drops {
             drop(guard);
@@ -204,6 +218,21 @@ impl<'a> Worker<'a> {
         drop(file);
         Ok(self.log.add(at(What::Ended, 0))?)
     }
+}
+
+/// Where it is about to be released what is held may change its mode first, now and then.
+fn convert(guard: Guard, alone: bool, chance: &mut impl Rng) -> Guard {
+    if chance.random_range(0..CONVERT_ONE_IN) > 0 {
+        return guard;
+    }
+    match alone {
+        true => guard.downgrade(),
+        false => guard.try_upgrade().unwrap_or_else(|guard| guard),
+    }
+}
+
+fn executor() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_time().build()
 }
 
 /// Opens a session once, so that the region is there before the storm.

@@ -191,7 +191,7 @@ pub(crate) const CI: &[Step] = &[
             lab!("storm --face session --kills 2000 --stops 2000 --json"),
             lab!("storm --face range-command --kills 60 --stops 60 --json"),
             lab!("storm --face range --kills 600 --stops 600 --json"),
-            lab!("storm --face session --served --kills 200 --stops 200 --json"),
+            lab!("storm --face session --threads 4 --served --kills 200 --stops 200 --json"),
             lab!("storm --face range --served --kills 200 --stops 200 --json"),
             lab!(
                 "storm --face session --served --tls --kills 60 --stops 40 --restarts 60 --cuts 40 \
@@ -534,6 +534,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
             "cargo build --release --quiet --bin farlock",
             lab!("storm --face command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face session --kills 10000 --stops 10000 --seed 2 --json"),
+            lab!("storm --face session --threads 8 --kills 2000 --stops 2000 --seed 4 --json"),
+            lab!(
+                "storm --face session --threads 8 --served --kills 2000 --stops 2000 --seed 4 \
+                 --json"
+            ),
             lab!(
                 "storm --face session --served --kills 500 --stops 500 --restarts 500 --cuts 500 \
                  --seed 2 --json"

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A number that is another in a child made by `fork`, from the first region opened on, of this
-/// host or by a server. One load:
-/// cheap enough for every acquisition of a session, which refuses what was inherited.
+/// host or by a server. One load: cheap enough for every acquisition of a session, which refuses
+/// what was inherited.
 #[inline]
 pub fn fork_count() -> u64 {
     FORKS.load(Ordering::Relaxed)

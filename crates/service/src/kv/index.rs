@@ -96,7 +96,8 @@ impl fmt::Display for Index {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The store's name: 1 to 200 bytes of UTF-8, not beginning with a dot, without slash and NUL.
+    /// The store's name: 1 to 200 bytes of UTF-8, not beginning with a dot, without slash and
+    /// control characters.
     pub name: String,
     /// The index that it is to have; `None`: any.
     pub index: Option<Index>,

@@ -35,9 +35,11 @@ impl Serving {
         let mut child = serve.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        // Whatever it said, it is ended with the test.
+        let serving = Self { child, address };
         assert!(said.contains(" is served "), "{said}");
-        let address = said.trim().rsplit(' ').next().unwrap().to_owned();
-        Self { child, address }
+        serving
     }
 
     pub(crate) fn options(&self) -> RegionOptions {

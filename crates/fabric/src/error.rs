@@ -182,7 +182,7 @@ pub enum ConnectError {
         /// The file that is locked.
         path: PathBuf,
     },
-    /// Somebody is attached to the region, which was to be removed only if nobody is.
+    /// A session is attached to the region, which was to be removed only if none is.
     #[error("the region {name:?} is in use, by {user}")]
     InUse {
         /// Its name.

@@ -156,7 +156,7 @@ fn an_unused_region_alone_is_removed() {
     assert!(matches!(reset, Err(ConnectError::InUse { .. })), "{reset:?}");
     block_on(&endpoint, endpoint.faa64(region.heap().0, 1)).unwrap();
     drop(region.endpoint().unwrap());
-    // Its header is damaged: who is there is seen by what a command holds beside the file.
+    // Its header is damaged: a command is seen by what it holds beside the file.
     let command = region.endpoint_tethered().unwrap();
     drop(endpoint);
     let header = File::options().write(true).open(file_of(&dir)).unwrap();
@@ -182,8 +182,8 @@ fn a_region_is_not_found_behind_a_directory_that_was_moved() {
     assert!(!region.is_deleted() && other.is_deleted());
 }
 
-/// Who is attached when the region is looked at keeps it, and who attaches while it is being looked
-/// at gets it or another one.
+/// An endpoint that is attached when the region is looked at keeps it, and a newcomer meanwhile
+/// gets it or another one.
 #[test]
 fn a_region_is_not_removed_under_who_attaches() {
     let dir = TestDir::new("unused-race");

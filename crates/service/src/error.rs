@@ -573,8 +573,8 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             "use that one, or end it first: its clients go on with the next within their leases"
         }
         ConnectError::InUse { .. } => {
-            "wait until it has ended, or say --force: who holds or awaits a lock there is told \
-             that it is lost"
+            "wait until it has ended, or say --force: holders and waiters there are told that they \
+             lost their locks"
         }
         ConnectError::NoSpace { .. } => {
             "make room there, or raise the limit on files (ulimit -f) if there is one, or put \

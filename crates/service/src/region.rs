@@ -242,7 +242,7 @@ impl RegionOptions {
         Region::remove(&self.dir, &self.name)
     }
 
-    /// Removes the region unless somebody is attached to it: a session, or a client of its server.
+    /// Removes the region unless a session is attached to it, or a client of its server.
     /// Nobody can attach between the look and the end.
     ///
     /// # Errors
@@ -262,7 +262,7 @@ impl RegionOptions {
         Ok(first_token(Region::reset(&self.of_host())?.origin()))
     }
 
-    /// The same, unless somebody is attached, as [`RegionOptions::remove_unused_region`].
+    /// The same, unless a session is attached, as [`RegionOptions::remove_unused_region`].
     ///
     /// # Errors
     /// [`ConnectError::InUse`]; see [`ConnectError`].

@@ -403,7 +403,7 @@ fn certificates_are_renewed_while_the_server_runs() {
     guard.release().blocking().unwrap();
 }
 
-/// Whoever replaced them would learn of it when the last certificate's time is over.
+/// Else it would show when the last certificate's time is over.
 #[test]
 fn a_renewal_that_failed_is_said() {
     let stage = Stage::new();

@@ -1,8 +1,8 @@
 //! Whether this process is a child made by `fork` since something was made.
 //!
 //! A child shares its parent's regions, endpoints, lanes and connections, and may use none of them:
-//! the places are its parent's. Whoever keeps such a thing compares the count of when it was made
-//! with the count of now.
+//! the places are its parent's. What keeps such a thing compares the count of when it was made with
+//! the count of now.
 //!
 //! This is the one piece of global state of shared memory. What it tells is a fact about the
 //! process, and only the process can be told of it: `pthread_atfork` takes a function without an

@@ -52,8 +52,8 @@ pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
 pub(super) const HEADER_WORDS: usize = 13;
 
-/// What the header's `retired` says while somebody looks whether anybody is attached, to remove the
-/// region if not.
+/// What the header's `retired` says while a remover looks whether an endpoint is attached, to
+/// remove the region if not.
 pub(super) const PERHAPS: u64 = 2;
 
 /// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`,

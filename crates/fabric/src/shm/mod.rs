@@ -47,7 +47,7 @@
 //! | between a change and its ring | sleepers who were not woken | they look again within 2 s |
 //! | asleep | an armed bell, a watched beacon | the next change rings once in vain |
 //! | growing a region | a longer file of the old size | the next who grows it |
-//! | looking whether a region is used, to remove it | a mark of that | the next who attaches, behind the directory's lock |
+//! | looking whether a region is used, to remove it | a mark of that | the next newcomer, behind the directory's lock |
 //! | removing a region | a retired region | the next who opens it creates it anew |
 
 mod barrier;

@@ -570,7 +570,7 @@ impl Region {
             match retired.load(Ordering::SeqCst) {
                 0 => return false,
                 PERHAPS => {
-                    // Who decides has the directory's lock. If it can be had, that one is dead.
+                    // The remover has the directory's lock. If that can be had, it is dead.
                     let Ok(_lock) = self.mapping().tethers().dir().lock(None) else { return true };
                     let (was, is) = (PERHAPS, 0);
                     let _ = retired.compare_exchange(was, is, Ordering::SeqCst, Ordering::SeqCst);

@@ -147,8 +147,8 @@ impl Region {
         keeper
     }
 
-    /// The same as [`Region::retire`], unless anybody is attached: who attaches meanwhile waits
-    /// until that is known. The caller holds the directory's lock.
+    /// The same as [`Region::retire`], unless an endpoint is attached: a newcomer waits until that
+    /// is known. The caller holds the directory's lock.
     pub(super) fn retire_unused(&self) -> Result<(), ConnectError> {
         let retired = &self.mapping().header().retired;
         retired.store(PERHAPS, Ordering::SeqCst);

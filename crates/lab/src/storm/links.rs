@@ -260,8 +260,8 @@ impl Passing {
         }
     }
 
-    /// Until something can be passed on, or for a moment. Returns to which of the hosts somebody
-    /// has come: to ask all each time would take a processor from those who wait for one.
+    /// Until something can be passed on, or for a moment. Returns the hosts that have newcomers: to
+    /// ask all each time would take a processor from the clients that wait for one.
     fn sleep(&self) -> Vec<usize> {
         let hosts = self.hosts.iter();
         let mut fds: Vec<_> =

@@ -41,14 +41,14 @@ enum Action {
 struct Doomed {
     /// The region's name.
     name: String,
-    /// Also if it is used: who holds or awaits a lock there is told that it is lost.
+    /// Also if it is used: holders and waiters there are told that they lost their locks.
     #[arg(short, long)]
     force: bool,
 }
 
 impl Doomed {
-    /// Refuses, and says who it is, if a living holder or waiter would lose a lock. Who comes
-    /// later, or is only attached, is seen when it is removed.
+    /// Refuses, and names it, if a living holder or waiter would lose a lock. A newcomer, or a
+    /// session that is only attached, is seen when the region is removed.
     fn check(&self, places: &Places) -> Result<(), Failure> {
         let options = places.options.clone().named(&self.name);
         let locks = match Observer::open(&options) {
@@ -73,8 +73,8 @@ impl Doomed {
         match error {
             ConnectError::InUse { name, user } => Failure::in_use(
                 format_args!("the region '{}' is in use, by {}", shown(&name), shown(&user)),
-                "wait until that has ended, or say --force: who holds or awaits a lock there is \
-                 told that it is lost",
+                "wait until that has ended, or say --force: holders and waiters there are told \
+                 that they lost their locks",
             ),
             error => SessionError::Connect(error).into(),
         }

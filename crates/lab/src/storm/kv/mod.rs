@@ -170,7 +170,7 @@ struct Storm<'a> {
     silent_until: Instant,
     chance: Xoshiro256PlusPlus,
     pulse: Pulse,
-    /// Of those who use the store by the server: how many have ended.
+    /// How many operations by the server have ended.
     operations_by_server: u64,
 }
 

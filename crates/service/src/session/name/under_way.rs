@@ -106,7 +106,7 @@ impl Name {
             return None;
         }
         let mut line = self.line();
-        // A try, or a hold that is one alone since, may be beside one who asks already.
+        // A hold that was tried for, or upgraded, may be beside an asker.
         let Asking::Nobody = line.asking else { return None };
         if !line.waiters.is_empty() || line.hold != Hold::Alone {
             return None;

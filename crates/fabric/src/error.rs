@@ -310,9 +310,15 @@ pub enum TlsFault {
     /// The server's certificate is not one for servers.
     #[error("the certificate that the server shows is not for servers")]
     NoServer,
+    /// The server's certificate is on a list of revoked ones that this client has.
+    #[error("the server's certificate was revoked")]
+    Revoked,
     /// The server refused this client's certificate: its time is over, or has not begun.
     #[error("the server says that this client's certificate has expired or is not valid yet")]
     ClientNotCurrent,
+    /// The server refused this client's certificate: its authority has revoked it.
+    #[error("the server says that this client's certificate was revoked")]
+    ClientRevoked,
     /// The server refused this client's certificate: it knows no authority that has certified it.
     #[error("the server says that it does not know the authority of this client's certificate")]
     ClientForeign,
@@ -364,6 +370,9 @@ pub enum TlsFileFault {
     /// It is a server's certificate, and begins later by this host's clock.
     #[error("it is not valid yet by this host's clock, and no client would take it")]
     NotYetValid,
+    /// It is a certificate, or a list of revoked ones, of an authority that is not known here.
+    #[error("it is of an authority that is not known here")]
+    OtherAuthority,
     /// It is the key of another certificate.
     #[error("it is not the key of the certificate beside it")]
     OtherKey,

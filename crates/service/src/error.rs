@@ -457,6 +457,8 @@ const fn code_of_tls(why: &TlsFault) -> &'static str {
         TlsFault::Expired | TlsFault::NotYetValid => "tls-server-time",
         TlsFault::Foreign => "tls-server-authority",
         TlsFault::OtherName => "tls-server-name",
+        TlsFault::Revoked => "tls-server-revoked",
+        TlsFault::ClientRevoked => "tls-client-revoked",
         TlsFault::ClientNotCurrent => "tls-client-time",
         TlsFault::ClientForeign => "tls-client-authority",
         TlsFault::ClientUnknown => "tls-client-unknown",
@@ -480,6 +482,14 @@ fn hint_of_tls(why: &TlsFault) -> &'static str {
         TlsFault::OtherName => {
             "use a name that its certificate is for; or, on the server, move server.pem and \
              server.key away and make new ones: `farlock tls server --host NAME --host ..`"
+        }
+        TlsFault::Revoked => {
+            "on the server, move server.pem and server.key away and make new ones: \
+             `farlock tls server --host NAME`; or that is not the server that is meant"
+        }
+        TlsFault::ClientRevoked => {
+            "its authority has taken the right back: a new certificate, of `farlock tls client`, \
+             is for that one to make"
         }
         TlsFault::NoServer => "the server needs a certificate of `farlock tls server`",
         TlsFault::ClientNotCurrent => {
@@ -519,6 +529,9 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
              (openssl: -extfile): subjectAltName, and extendedKeyUsage = serverAuth or clientAuth"
         }
         TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
+        TlsFileFault::OtherAuthority => {
+            "use it beside its own authority.pem, or use what was made with this one"
+        }
         TlsFileFault::Unsupported => "build it with the feature `tls`",
         _ => "make it anew with `farlock tls`",
     }
@@ -764,9 +777,12 @@ mod tests {
             ConnectError::OtherVersion { server: "h:1".to_owned(), theirs: 2, ours: 1 },
             ConnectError::Declined { server: "h:1".to_owned(), why: "it is full".to_owned() },
             ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::Expired },
+            ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::Revoked },
+            ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::ClientRevoked },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Exposed { mode: 0o644 } },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Unreadable(refused()) },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Expired },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::OtherAuthority },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::NotYetValid },
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },

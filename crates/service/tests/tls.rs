@@ -403,6 +403,96 @@ fn certificates_are_renewed_while_the_server_runs() {
     guard.release().blocking().unwrap();
 }
 
+fn revoke(stage: &Stage, dir: &Path, which: &str) -> (i32, String) {
+    let dir = dir.to_str().unwrap();
+    let (status, said, hints) = stage.run(&["tls", "revoke", which, "--dir", dir]);
+    (status, said + &hints)
+}
+
+/// A client whose right was taken back is told that it holds nothing before another is granted, and
+/// does not come back; nobody else notices.
+#[test]
+fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    for name in ["one", "other"] {
+        let made = ["tls", "client", name, "--region", "default", "--dir", dir.to_str().unwrap()];
+        assert_eq!(stage.run(&made).0, 0);
+    }
+    let (one, other) = (dir.join("one"), dir.join("other"));
+    let serve = ["--listen", "127.0.0.1:0", "--lease", "2", "--tls", dir.to_str().unwrap()];
+    let server = Serving::started(&stage, &serve);
+    let open = |dir: &Path| Session::open(&by(&server, dir)).unwrap();
+    let (revoked, kept) = (open(&one), open(&other));
+    let kept = kept.lock("kept").exclusive().blocking().unwrap();
+    let guard = revoked.lock("a").exclusive().blocking().unwrap();
+    assert_eq!(revoke(&stage, &dir, "one").0, 0);
+    let here = stage.session();
+    let next = here.lock("a").exclusive().within(Duration::from_secs(10)).blocking().unwrap();
+    assert!(guard.lost_reason().is_some(), "it was told before");
+    assert!(next.token() > guard.token());
+    assert_eq!(fault(&server, &one), TlsFault::ClientRevoked);
+    assert!(said(&stage, &server.address, Some(&one)).contains("[tls-client-revoked]"));
+    assert!(kept.lost_reason().is_none());
+    kept.release().blocking().unwrap();
+    // A new certificate gives the right back.
+    std::fs::remove_dir_all(&one).unwrap();
+    let made = ["tls", "client", "one", "--region", "default", "--dir", dir.to_str().unwrap()];
+    assert_eq!(stage.run(&made).0, 0);
+    drop(open(&one));
+}
+
+#[test]
+fn a_list_of_revoked_certificates_is_kept_whole() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    let server = serving(&stage, &dir);
+    let own = dir.join("client.pem");
+    let (status, text) = revoke(&stage, &dir, "nobody");
+    assert_eq!((status, text.contains("no certificate of a client")), (69, true), "{text}");
+    assert!(!dir.join("revoked.pem").exists());
+    let (status, text) = revoke(&stage, &dir, own.to_str().unwrap());
+    assert_eq!((status, text.contains("has 1 revoked")), (0, true), "{text}");
+    let (status, text) = revoke(&stage, &dir, own.to_str().unwrap());
+    assert_eq!((status, text.contains("had them already")), (0, true), "{text}");
+    let numbers: Vec<String> = (0..8).map(|number| format!("c{number}")).collect();
+    for name in &numbers {
+        let made = ["tls", "client", name, "--region", "*", "--dir", dir.to_str().unwrap()];
+        assert_eq!(stage.run(&made).0, 0);
+    }
+    std::thread::scope(|scope| {
+        for name in &numbers {
+            scope.spawn(|| assert_eq!(revoke(&stage, &dir, name).0, 0));
+        }
+    });
+    let is_revoked = |dir: &Path| fault(&server, dir) == TlsFault::ClientRevoked;
+    stage.until(|| Session::open(&by(&server, &dir)).is_err());
+    assert!(is_revoked(&dir) && numbers.iter().all(|name| is_revoked(&dir.join(name))));
+    // One of another authority is not written down, and its list is not taken.
+    let foreign = init(&stage, "foreign");
+    let (status, text) = revoke(&stage, &dir, foreign.join("client.pem").to_str().unwrap());
+    assert_eq!((status, text.contains("of an authority that is not known")), (69, true), "{text}");
+    let list = std::fs::read(dir.join("revoked.pem")).unwrap();
+    for wrong in [&list[..list.len() / 2], b"", &list] {
+        std::fs::write(foreign.join("revoked.pem"), wrong).unwrap();
+        let (status, _, text) =
+            stage.run(&["serve", "--listen", "127.0.0.1:0", "--tls", foreign.to_str().unwrap()]);
+        assert_eq!((status, text.contains("revoked.pem")), (69, true), "{text}");
+    }
+}
+
+/// Clients have lists too, if they are given some.
+#[test]
+fn a_revoked_server_is_refused_by_clients_that_know_it() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    assert_eq!(revoke(&stage, &dir, dir.join("server.pem").to_str().unwrap()).0, 0);
+    let server = serving(&stage, &dir);
+    assert_eq!(fault(&server, &dir), TlsFault::Revoked);
+    let text = said(&stage, &server.address, Some(&dir));
+    assert!(text.contains("[tls-server-revoked]"), "{text}");
+}
+
 /// Else it would show when the last certificate's time is over.
 #[test]
 fn a_renewal_that_failed_is_said() {

@@ -14,15 +14,20 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key of this side's certificate, which nobody but its owner may read.
     pub key: PathBuf,
+    /// Lists of certificates that are revoked, each signed by one of the authorities. There need
+    /// be no such file.
+    pub revoked: PathBuf,
 }
 
 impl TlsFiles {
-    /// A client's: `authority.pem`, `client.pem` and `client.key` in this directory.
+    /// A client's: `authority.pem`, `client.pem` and `client.key` in this directory, and
+    /// `revoked.pem`, if that is there.
     pub fn of_client(dir: impl AsRef<Path>) -> Self {
         Self::of(dir.as_ref(), "client")
     }
 
-    /// A server's: `authority.pem`, `server.pem` and `server.key` in this directory.
+    /// A server's: `authority.pem`, `server.pem` and `server.key` in this directory, and
+    /// `revoked.pem`, if that is there.
     pub fn of_server(dir: impl AsRef<Path>) -> Self {
         Self::of(dir.as_ref(), "server")
     }
@@ -32,6 +37,7 @@ impl TlsFiles {
             authority: dir.join("authority.pem"),
             certificate: dir.join(format!("{side}.pem")),
             key: dir.join(format!("{side}.key")),
+            revoked: dir.join("revoked.pem"),
         }
     }
 }

@@ -77,4 +77,6 @@ pub use client::{AtOnce, Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as Tc
 pub use credentials::{TlsFiles, right_to};
 pub use server::{Closed, Limits, Server, Stopper};
 pub use tls::{ClientTls, ServerTls};
+#[cfg(feature = "tls")]
+pub use tls::{Revoked, certificate_number, revoked};
 pub use wire::VERSION;

@@ -147,7 +147,8 @@ fn ends_soon(files: &TlsFiles) -> Option<String> {
     ))
 }
 
-/// What the server says of what happens: a line a second, and how many it left out.
+/// What the server says of what happens: of what clients can cause again and again a line a second,
+/// and how many it left out.
 #[derive(Default)]
 struct Log(Mutex<(Option<Instant>, u64)>);
 
@@ -157,7 +158,8 @@ impl Log {
         // Nothing that can panic runs under this mutex.
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, left_out) = &mut *said;
-        if last.is_some_and(|last| last.elapsed() < PAUSE) {
+        let is_often = matches!(event, ServerEvent::Refused { .. } | ServerEvent::Short { .. });
+        if is_often && last.is_some_and(|last| last.elapsed() < PAUSE) {
             *left_out += 1;
             return;
         }

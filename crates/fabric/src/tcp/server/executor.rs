@@ -45,6 +45,12 @@ const DEAF: Duration = Duration::from_millis(100);
 /// guests what they are told of others.
 const LOOKS_APART: u32 = 16;
 
+/// How often it is asked whether the files of TLS are others: a little seldomer than it is looked.
+const LOOK_FOR_CERTIFICATES: Duration = Duration::from_millis(1050);
+
+/// The number of no reading of these files.
+const JUDGED_BY_NONE: u64 = u64::MAX;
+
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
 const LISTENER: u64 = u64::MAX;
 const INTERRUPT: u64 = u64::MAX - 1;
@@ -75,6 +81,9 @@ pub(super) struct Executor {
     pub(super) epoll: OwnedFd,
     listener: TcpListener,
     tls: Option<ServerTls>,
+    /// When the files of TLS are looked at again, and which reading of them judged all guests.
+    certificates_from: Instant,
+    judged_by: u64,
     interrupt: Arc<Interrupt>,
     pub(super) open: Opener,
     pub(super) find: Option<Opener>,
@@ -136,6 +145,8 @@ impl Executor {
             epoll,
             listener,
             tls,
+            certificates_from: Instant::now(),
+            judged_by: 0,
             interrupt,
             open,
             find: None,
@@ -188,6 +199,7 @@ impl Executor {
         self.look_at_waits();
         self.look_for_regions();
         self.hang_up_on_the_silent();
+        self.expel_the_revoked();
         self.end_leases();
         self.send_news();
         self.flush_touched();
@@ -211,7 +223,10 @@ impl Executor {
         let silent = self.unsettled.front().map(|(until, ..)| *until);
         let look = self.has_fired.then_some(self.looks_from);
         let news = self.has_news.then_some(self.news_from);
-        let until = [silent, self.deaf_until, look, news].into_iter().flatten().min();
+        let has_secured = self.tls.is_some() && self.guests.len() > self.vacant.len();
+        let certificates = has_secured.then_some(self.certificates_from);
+        let until = [silent, self.deaf_until, look, news, certificates];
+        let until = until.into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
         let due_at = self.due_at.min(self.held_back.until);
         let due_in = || Duration::from_nanos(due_at.saturating_sub(boot_time()));
@@ -464,6 +479,34 @@ impl Executor {
             self.unsettled.pop_front();
             if !is_settled && let Some(guest) = self.guests[number].take() {
                 self.part(number, guest);
+            }
+        }
+    }
+
+    /// Ends the connections of those whose certificates are not taken any more, once there are
+    /// other lists or authorities. One that has shown none yet is judged a second later.
+    fn expel_the_revoked(&mut self) {
+        let Some(tls) = self.tls.clone() else { return };
+        let now = Instant::now();
+        if now < self.certificates_from {
+            return;
+        }
+        self.certificates_from = now + LOOK_FOR_CERTIFICATES;
+        let reads = tls.reads();
+        if reads == self.judged_by {
+            return;
+        }
+        self.judged_by = reads;
+        for number in 0..self.guests.len() {
+            let stream = self.guests[number].as_ref().and_then(|guest| guest.stream.as_ref());
+            let Some(Stream::Secured(client)) = stream else { continue };
+            match tls.still_takes(client) {
+                Some(true) => {}
+                Some(false) => {
+                    let guest = self.guests[number].take().expect("its stream was there");
+                    self.expel(number, guest);
+                }
+                None => self.judged_by = JUDGED_BY_NONE,
             }
         }
     }

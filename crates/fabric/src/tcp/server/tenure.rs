@@ -44,6 +44,21 @@ impl Executor {
             // What the last server knew of tethers this one does not: their time must pass.
             guest.lease.is_by_connection = !guest.seats.values().any(Seat::is_in_doubt);
         }
+        self.await_lease(number, guest);
+    }
+
+    /// The connection of a client whose certificate is not taken any more is ended here. That says
+    /// nothing of its life: so it has lost what it holds when its lease ends, as it knows by then.
+    pub(super) fn expel(&mut self, number: usize, mut guest: Guest) {
+        if guest.tether.is_some() {
+            return self.leave(number, guest);
+        }
+        guest.lease.is_by_connection = false;
+        self.await_lease(number, guest);
+    }
+
+    /// What is left of a client that is away lives until its lease ends.
+    fn await_lease(&mut self, number: usize, mut guest: Guest) {
         if guest.seats.is_empty() {
             return self.part(number, guest);
         }

@@ -18,11 +18,13 @@ pub(super) fn of(error: Error) -> TlsFault {
 fn of_certificate(error: CertificateError) -> TlsFault {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext,
-        NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, UnknownIssuer,
+        NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, Revoked,
+        UnknownIssuer,
     };
     match error {
         Expired | ExpiredContext { .. } => TlsFault::Expired,
         NotValidYet | NotValidYetContext { .. } => TlsFault::NotYetValid,
+        Revoked => TlsFault::Revoked,
         UnknownIssuer | BadSignature => TlsFault::Foreign,
         NotValidForName | NotValidForNameContext { .. } => TlsFault::OtherName,
         InvalidPurpose | InvalidPurposeContext { .. } => TlsFault::NoServer,
@@ -33,6 +35,7 @@ fn of_certificate(error: CertificateError) -> TlsFault {
 fn of_alert(alert: AlertDescription) -> TlsFault {
     match alert {
         AlertDescription::CertificateExpired => TlsFault::ClientNotCurrent,
+        AlertDescription::CertificateRevoked => TlsFault::ClientRevoked,
         AlertDescription::UnknownCA | AlertDescription::DecryptError => TlsFault::ClientForeign,
         AlertDescription::CertificateRequired => TlsFault::ClientUnknown,
         AlertDescription::UnsupportedCertificate => TlsFault::NoClient,

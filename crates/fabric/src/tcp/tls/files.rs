@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor, UnixTime,
+};
+use webpki::BorrowedCertRevocationList;
 
 use super::TlsFiles;
 use crate::error::{ConnectError, TlsFileFault};
@@ -19,10 +22,16 @@ const BYTES_MAX: u64 = 1 << 20;
 /// What others than its owner may do with a file.
 const OTHERS: u32 = 0o077;
 
-type Read3 = (RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// What the files of one side say.
+pub(super) struct Said {
+    pub(super) roots: RootCertStore,
+    /// This side's certificate, with what links it to an authority.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+    pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
+}
 
-/// The authorities, the certificate with what links it to them, and its key.
-pub(super) fn read(from: &TlsFiles) -> Result<Read3, ConnectError> {
+pub(super) fn read(from: &TlsFiles) -> Result<Said, ConnectError> {
     let damaged = |path: &Path| failed(path, TlsFileFault::Damaged);
     let mut roots = RootCertStore::empty();
     for authority in certificates(&from.authority)? {
@@ -32,15 +41,97 @@ pub(super) fn read(from: &TlsFiles) -> Result<Read3, ConnectError> {
     }
     let chain = certificates(&from.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&contents(&from.key, true)?);
-    Ok((roots, chain, key.map_err(|_| damaged(&from.key))?))
+    let key = key.map_err(|_| damaged(&from.key))?;
+    let revoked = lists(&from.revoked, &roots.roots)?;
+    Ok(Said { roots, chain, key, revoked })
+}
+
+/// The lists of revoked certificates in a file, which need not be there. One of an authority that
+/// is not known would revoke nothing, without a word.
+fn lists(
+    path: &Path,
+    roots: &[TrustAnchor<'_>],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, ConnectError> {
+    let contents = match contents(path, false) {
+        Err(ConnectError::TlsFile { why: TlsFileFault::Missing, .. }) => return Ok(Vec::new()),
+        contents => contents?,
+    };
+    let found: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_slice_iter(&contents).collect();
+    let found = found.ok().filter(|found| !found.is_empty());
+    let found = found.ok_or_else(|| failed(path, TlsFileFault::Damaged))?;
+    for list in &found {
+        let list = webpki::CertRevocationList::from(list_of(path, list)?);
+        if !roots.iter().any(|root| root.subject.as_ref() == list.issuer()) {
+            return Err(failed(path, TlsFileFault::OtherAuthority));
+        }
+    }
+    Ok(found)
+}
+
+fn list_of<'l>(
+    path: &Path,
+    list: &'l CertificateRevocationListDer<'_>,
+) -> Result<BorrowedCertRevocationList<'l>, ConnectError> {
+    BorrowedCertRevocationList::from_der(list).map_err(|error| match error {
+        webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
+            failed(path, TlsFileFault::Damaged)
+        }
+        other => failed(path, TlsFileFault::Refused(other.to_string())),
+    })
+}
+
+/// What a list of revoked certificates says of one: its number, and since when.
+pub type Revoked = (Vec<u8>, SystemTime);
+
+/// What the lists say that are to be used with this authority; nothing where there is no such file.
+///
+/// # Errors
+/// [`ConnectError::TlsFile`], also where a list is of another authority.
+pub fn revoked(lists_at: &Path, authority: &Path) -> Result<Vec<Revoked>, ConnectError> {
+    let authorities = certificates(authority)?;
+    let roots = anchors(authority, &authorities)?;
+    let mut all = Vec::new();
+    for list in &lists(lists_at, &roots)? {
+        for revoked in &list_of(lists_at, list)? {
+            let revoked = revoked.map_err(|_| failed(lists_at, TlsFileFault::Damaged))?;
+            let since = Duration::from_secs(revoked.revocation_date.as_secs());
+            all.push((revoked.serial_number.to_vec(), UNIX_EPOCH + since));
+        }
+    }
+    Ok(all)
+}
+
+/// The number of a certificate that this authority has signed.
+///
+/// # Errors
+/// [`ConnectError::TlsFile`], also where it is of another authority.
+pub fn certificate_number(of: &Path, authority: &Path) -> Result<Vec<u8>, ConnectError> {
+    let authorities = certificates(authority)?;
+    let roots = anchors(authority, &authorities)?;
+    let chain = certificates(of)?;
+    let certificate =
+        webpki::EndEntityCert::try_from(&chain[0]).map_err(|error| unusable(of, &error))?;
+    if !roots.iter().any(|root| root.subject.as_ref() == certificate.issuer()) {
+        return Err(failed(of, TlsFileFault::OtherAuthority));
+    }
+    Ok(certificate.serial().to_vec())
+}
+
+fn anchors<'c>(
+    path: &Path,
+    certificates: &'c [CertificateDer<'_>],
+) -> Result<Vec<TrustAnchor<'c>>, ConnectError> {
+    let anchors = certificates.iter().map(webpki::anchor_from_trusted_cert);
+    anchors.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))
 }
 
 /// What tells a file from the one that it has replaced: its number and when it was written. `None`
 /// where there is none.
-pub(super) type Stamp = [Option<(u64, i64, i64)>; 3];
+pub(super) type Stamp = [Option<(u64, i64, i64)>; 4];
 
 pub(super) fn stamp(files: &TlsFiles) -> Stamp {
-    [&files.authority, &files.certificate, &files.key].map(|path| {
+    [&files.authority, &files.certificate, &files.key, &files.revoked].map(|path| {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
     })
@@ -79,13 +170,18 @@ fn unusable(path: &Path, error: &webpki::Error) -> ConnectError {
     )
 }
 
+/// A time so long from now, as certificates have it.
+pub(super) fn after(from_now: Duration) -> UnixTime {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime::since_unix_epoch(since_epoch + from_now)
+}
+
 /// Whether a server's certificate is valid so long from now. What else may be wrong with it, or by
 /// whom it is certified, is for its clients to judge.
 pub(super) fn check_time(of: &TlsFiles, from_now: Duration) -> Result<(), ConnectError> {
-    let (roots, chain, _) = read(of)?;
+    let Said { roots, chain, .. } = read(of)?;
     let Ok(certificate) = webpki::EndEntityCert::try_from(&chain[0]) else { return Ok(()) };
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at = UnixTime::since_unix_epoch(since_epoch + from_now);
+    let at = after(from_now);
     let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
     let usage = webpki::KeyUsage::server_auth();
     let judged =

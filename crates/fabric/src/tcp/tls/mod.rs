@@ -10,19 +10,21 @@ mod secured;
 
 use std::fmt;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
+pub use files::{Revoked, certificate_number, revoked};
 pub(super) use secured::Secured;
 
-use files::Stamp;
+use files::{Said, Stamp};
 
 use super::credentials::TlsFiles;
 use crate::error::{ConnectError, TlsFault, TlsFileFault};
@@ -45,10 +47,13 @@ type OnRefused = Box<dyn Fn(&ConnectError) + Send + Sync>;
 /// What was read last.
 struct Shown {
     config: Arc<ServerConfig>,
+    judge: Arc<dyn ClientCertVerifier>,
+    /// How often the files were read again.
+    reads: u64,
     stamp: Stamp,
     looked_at: Instant,
-    /// The files of which it was told that they are refused.
-    refused: Option<Stamp>,
+    /// The files that were refused last, and whether that was told.
+    refused: Option<(Stamp, bool)>,
 }
 
 /// What a client shows, and by whom its servers may be certified. Clones are the same.
@@ -64,7 +69,8 @@ impl ServerTls {
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
         let (stamp, looked_at) = (files::stamp(from), Instant::now());
         files::check_time(from, Duration::ZERO)?;
-        let shown = Shown { config: Self::read(from)?, stamp, looked_at, refused: None };
+        let (config, judge) = Self::read(from)?;
+        let shown = Shown { config, judge, reads: 0, stamp, looked_at, refused: None };
         let shown = Arc::new(Mutex::new(shown));
         Ok(Self { files: from.clone(), shown, on_refused: Arc::default() })
     }
@@ -82,27 +88,30 @@ impl ServerTls {
         files::check_time(&self.files, time).is_err()
     }
 
-    fn read(from: &TlsFiles) -> Result<Arc<ServerConfig>, ConnectError> {
-        let (roots, chain, key) = files::read(from)?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-        let verifier = verifier.build().map_err(|_| ConnectError::TlsFile {
-            path: from.authority.clone(),
-            why: TlsFileFault::Damaged,
-        })?;
+    fn read(
+        from: &TlsFiles,
+    ) -> Result<(Arc<ServerConfig>, Arc<dyn ClientCertVerifier>), ConnectError> {
+        let Said { roots, chain, key, revoked } = files::read(from)?;
+        // What no list speaks of is not revoked; no list need be there, nor be new.
+        let judge = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .with_crls(revoked)
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(|error| no_judge(from, &error))?;
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has suites of this version")
-            .with_client_cert_verifier(verifier);
+            .with_client_cert_verifier(Arc::clone(&judge));
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| files::refused(from, &error))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), judge))
     }
 
     /// As the files are now, so that a certificate is renewed while clients hold locks. While they
     /// are being replaced, and make no sense together, what was read before goes on.
-    fn config(&self) -> Arc<ServerConfig> {
+    fn shown(&self) -> MutexGuard<'_, Shown> {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.looked_at.elapsed() > LOOK_FOR_FILES {
             shown.looked_at = Instant::now();
@@ -111,19 +120,37 @@ impl ServerTls {
                 self.renew(&mut shown, stamp);
             }
         }
-        Arc::clone(&shown.config)
+        shown
     }
 
-    /// Reads files that have changed. Of those that are refused it is told once.
+    /// How often the files were read again since the beginning: clients that are here are to be
+    /// judged again then.
+    pub(super) fn reads(&self) -> u64 {
+        self.shown().reads
+    }
+
+    /// Whether a client that was taken would still be, whatever the time is; `None` while it has
+    /// not shown its certificate.
+    pub(super) fn still_takes(&self, client: &Secured) -> Option<bool> {
+        let judge = Arc::clone(&self.shown().judge);
+        client.is_taken_by(&*judge)
+    }
+
+    /// Reads files that have changed. Of those that are refused it is told once, if they are still
+    /// as they were at the look before: until then they may be about to be replaced.
     fn renew(&self, shown: &mut Shown, stamp: Stamp) {
         let read = Self::read(&self.files);
         let refused = match read {
-            Ok(config) => {
-                (shown.config, shown.stamp) = (config, stamp);
+            Ok((config, judge)) => {
+                (shown.config, shown.judge, shown.stamp) = (config, judge, stamp);
+                shown.reads += 1;
                 files::check_time(&self.files, Duration::ZERO)
             }
-            Err(_) if shown.refused.replace(stamp) == Some(stamp) => return,
-            Err(why) => Err(why),
+            Err(why) => match shown.refused.replace((stamp, true)) {
+                Some((same, true)) if same == stamp => return,
+                Some((same, false)) if same == stamp => Err(why),
+                _ => return shown.refused = Some((stamp, false)),
+            },
         };
         if let (Err(why), Some(tell)) = (refused, self.on_refused.get()) {
             tell(&why);
@@ -132,7 +159,7 @@ impl ServerTls {
 
     /// The server's side of a connection that was accepted; `None` where there is no memory.
     pub(super) fn accept(&self, tcp: TcpStream) -> Option<Secured> {
-        let connection = ServerConnection::new(self.config()).ok()?;
+        let connection = ServerConnection::new(Arc::clone(&self.shown().config)).ok()?;
         Some(Secured::new(tcp, connection.into()))
     }
 }
@@ -143,11 +170,16 @@ impl ClientTls {
     /// # Errors
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
-        let (roots, chain, key) = files::read(from)?;
+        let Said { roots, chain, key, revoked } = files::read(from)?;
+        let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .with_crls(revoked)
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(|error| no_judge(from, &error))?;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has suites of this version")
-            .with_root_certificates(roots);
+            .with_webpki_verifier(judge);
         let config = builder.with_client_auth_cert(chain, key);
         let mut config = config.map_err(|error| files::refused(from, &error))?;
         config.resumption = Resumption::disabled();
@@ -173,6 +205,15 @@ impl ClientTls {
             Err(error) => Err(ConnectError::of_stream(error, server, patience)),
         }
     }
+}
+
+/// Files that were read and by which nobody can be judged.
+fn no_judge(from: &TlsFiles, error: &VerifierBuilderError) -> ConnectError {
+    let path = match error {
+        VerifierBuilderError::InvalidCrl(_) => &from.revoked,
+        _ => &from.authority,
+    };
+    ConnectError::TlsFile { path: path.clone(), why: TlsFileFault::Damaged }
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::Connection;
+use rustls::server::danger::ClientCertVerifier;
 
-use super::fault;
+use super::{fault, files};
 use crate::tcp::credentials::gives_right;
 
 /// Sealed bytes taken from the system at once.
@@ -76,6 +77,22 @@ impl Secured {
         shown.is_some_and(|shown| {
             let certificate = webpki::EndEntityCert::try_from(shown);
             certificate.is_ok_and(|shown| gives_right(shown.valid_uri_names(), region))
+        })
+    }
+
+    /// Whether this judge takes the client's certificate, whatever the time is; `None` while none
+    /// was shown.
+    pub(super) fn is_taken_by(&self, judge: &dyn ClientCertVerifier) -> Option<bool> {
+        use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+        let connection = self.connection();
+        let (shown, links) = connection.peer_certificates()?.split_first()?;
+        Some(match judge.verify_client_cert(shown, links, files::after(Duration::ZERO)) {
+            Ok(_) => true,
+            Err(rustls::Error::InvalidCertificate(error)) => matches!(
+                error,
+                Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }
+            ),
+            Err(_) => false,
         })
     }
 

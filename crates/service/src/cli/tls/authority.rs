@@ -8,25 +8,25 @@ use std::time::{Duration, SystemTime};
 
 use farlock::{ConnectError, SessionError};
 use farlock_fabric::TlsFileFault;
-use farlock_fabric::tcp::right_to;
+use farlock_fabric::tcp::{Revoked, right_to};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
 };
 
 use crate::cli::report::{Exit, Failure};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long an authority is valid, in days, and what it says of those that are revoked.
+const OWN_DAYS: u32 = 3650;
+
 /// How far the clock of a host may lag behind that of the authority.
 const LAG: Duration = DAY;
 
 /// What certifies servers and clients.
-pub(super) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    /// How long its own certificate is to be valid; of one that was loaded that is made already.
-    days: u32,
-}
+pub(super) struct Authority(Issuer<'static, KeyPair>);
 
 /// Files that are to be written.
 pub(super) struct Issued(Vec<File>);
@@ -39,9 +39,9 @@ struct File {
 
 impl Authority {
     /// A new one.
-    pub(super) fn new(days: u32) -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         let key = KeyPair::generate().map_err(failed)?;
-        Ok(Self { issuer: Issuer::new(of_authority(&key), key), days })
+        Ok(Self(Issuer::new(of_authority(&key), key)))
     }
 
     /// The one whose key is in this directory.
@@ -57,15 +57,15 @@ impl Authority {
         })?;
         let key = KeyPair::from_pem(&text);
         let key = key.map_err(|_| refused(&path, TlsFileFault::Damaged))?;
-        Ok(Self { issuer: Issuer::new(of_authority(&key), key), days: 0 })
+        Ok(Self(Issuer::new(of_authority(&key), key)))
     }
 
     /// Its own certificate and key.
     pub(super) fn certificate(&self) -> Result<Issued, Failure> {
-        let mut params = of_authority(self.issuer.key());
-        set_time(&mut params, self.days);
-        let certificate = params.self_signed(self.issuer.key()).map_err(failed)?;
-        Ok(Issued::pair("authority", certificate.pem(), self.issuer.key().serialize_pem()))
+        let mut params = of_authority(self.0.key());
+        set_time(&mut params, OWN_DAYS);
+        let certificate = params.self_signed(self.0.key()).map_err(failed)?;
+        Ok(Issued::pair("authority", certificate.pem(), self.0.key().serialize_pem()))
     }
 
     /// A certificate for a server that is reached by these names and addresses.
@@ -93,6 +93,28 @@ impl Authority {
         self.certify("client", params, days)
     }
 
+    /// The list of certificates that are revoked, by their numbers, each since when.
+    pub(super) fn list(&self, revoked: &[Revoked]) -> Result<String, Failure> {
+        let revoked_certs = revoked.iter().map(|(number, since)| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(number),
+            revocation_time: (*since).into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let now = SystemTime::now();
+        let number = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let list = CertificateRevocationListParams {
+            this_update: now.into(),
+            // Nobody is to do without it once it is old.
+            next_update: (now + DAY * OWN_DAYS).into(),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.0).and_then(|list| list.pem()).map_err(failed)
+    }
+
     fn certify(
         &self,
         side: &str,
@@ -103,7 +125,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         set_time(&mut params, days);
         let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.0).map_err(failed)?;
         Ok(Issued::pair(side, certificate.pem(), key.serialize_pem()))
     }
 }
@@ -129,10 +151,9 @@ fn named(name: &str) -> DistinguishedName {
 }
 
 fn set_time(params: &mut CertificateParams, days: u32) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(LAG);
-    params.not_after = epoch + now + DAY * days;
+    let now = SystemTime::now();
+    params.not_before = (now - LAG).into();
+    params.not_after = (now + DAY * days).into();
 }
 
 impl Issued {

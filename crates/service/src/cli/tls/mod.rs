@@ -1,6 +1,7 @@
 //! `farlock tls`: certificates for servers and clients.
 
 mod authority;
+mod revoke;
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +11,13 @@ use farlock::text::shown_whole;
 use super::report::{Exit, Failure, print_done};
 use authority::{Authority, Issued, take};
 
-/// Make certificates, by which `farlock serve --tls` and its clients trust each other.
+/// Make certificates, by which `farlock serve --tls` and its clients trust each other, and revoke
+/// them.
 ///
 /// `init` makes an authority, that certifies servers and clients, and one of each. A client's
 /// certificate says which regions it may use. Whoever has authority.key can make certificates for
-/// every region: keep it where no server and no client runs, if you can. Nothing is ever
-/// overwritten.
+/// every region: keep it where no server and no client runs, if you can. Nothing but the list of
+/// revoked ones is ever overwritten.
 ///
 /// Exit status: 0; 1 if a file is there already; 64 for wrong usage, 69 if a file cannot be used,
 /// 71 if the system refuses, or standard output cannot be written: then the files are there.
@@ -60,6 +62,21 @@ enum Action {
         dir: PathBuf,
         #[command(flatten)]
         time: Time,
+    },
+    /// Take back what certificates give a right to: write them down in revoked.pem, beside the
+    /// authority.
+    ///
+    /// A server that runs with this directory, or with a copy of revoked.pem in its own, takes none
+    /// of them from a second or two later on, and ends the connections that they were shown by.
+    /// What such a client holds is lost when its lease ends, as it is told before.
+    Revoke {
+        /// A client that `client` has made a certificate for, or the file of a certificate of any
+        /// kind: a path with a slash, or that ends with .pem.
+        #[arg(value_name = "CLIENT|FILE", required = true)]
+        which: Vec<String>,
+        /// Where the authority is.
+        #[arg(long, value_name = "DIR", default_value = DIR)]
+        dir: PathBuf,
     },
 }
 
@@ -106,9 +123,6 @@ struct Time {
     days: u32,
 }
 
-/// How long an authority is valid, in days.
-const AUTHORITY_DAYS: u32 = 3650;
-
 pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.action {
         Action::Init { dir, hosts, time } => init(dir.path(), &hosts.hosts, time.days),
@@ -119,11 +133,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
             Ok(Exit::OK)
         }
         Action::Client { name, regions, dir, time } => client(name, regions, dir, time.days),
+        Action::Revoke { which, dir } => revoke::run(which, dir),
     }
 }
 
 fn init(dir: &Path, hosts: &[String], days: u32) -> Result<Exit, Failure> {
-    let authority = Authority::new(AUTHORITY_DAYS)?;
+    let authority = Authority::new()?;
     let issued: [Issued; 3] = [
         authority.certificate()?,
         authority.certify_server(hosts, days)?,

@@ -329,6 +329,13 @@ pub(crate) const CI: &[Step] = &[
                 "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
                  citron-rw:leaf=4:tokens=no:exact=yes"
             ),
+            // Those that are asked for together: whoever waits for the first does not keep out the next.
+            range!("0-1++3-4,0-16 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
+            range!("0-1s++3-4,0-16s --crashes 1 --protocol citron-rw:leaf=1:tokens=no:exact=yes"),
+            range!(
+                "0-1s++3-4,0-16s,2-3 --protocol citron-rw:leaf=1:tokens=no:exact=yes --budget 3s \
+                 --partial"
+            ),
             range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
             // Tries that meet: one of them is granted.
@@ -471,6 +478,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
                  --protocol citron:leaf=1:tokens=no:refine=yes"
             ),
             range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:tokens=no:outrun=0"),
+            range!("0-1++3-4,0-16,2-3++5-6 --protocol citron:leaf=1:tokens=no:exact=yes"),
+            range!("0-1s++3-4,0-16s,2-3 --protocol citron-rw:leaf=1:tokens=no:exact=yes"),
+            range!("0-1++3-4,0-16,3-4++5-6 --protocol citron-rw:leaf=1:tokens=no:exact=yes"),
+            range!("0-1++2-4,0-16,1-2++4-5 --protocol citron:leaf=4:tokens=no:exact=yes"),
+            range!(
+                "0-1s++4-8,0-16s --crashes 1 --pauses 1 \
+                 --protocol citron-rw:leaf=1:tokens=no:exact=yes"
+            ),
             beside_faults!("citron"),
             many_faults!("citron"),
             beside_faults!("citron-rw"),

@@ -91,7 +91,8 @@ pub struct CheckArgs {
     pub locks: u16,
     /// Of a lock that is had in parts: the units that the first client wants, those that the second
     /// one wants, and so on, as `0-64,0-1`: from the first to the one behind the last. There are as
-    /// many clients as ranges. As `0-1+4-5` a client wants others while it holds the first ones.
+    /// many clients as ranges. As `0-1+4-5` a client wants others while it holds the first ones, as
+    /// `0-1++4-5` as behind these, which it keeps until then; `0-1s` are shared.
     #[arg(long, value_name = "UNITS", value_delimiter = ',', value_parser = parsed::<Wish>)]
     pub ranges: Vec<Wish>,
     /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in

@@ -86,12 +86,14 @@ pub trait CheckedClient<E>: AnyClient<E> {
     fn memory(&self) -> u64;
     fn is_broken(&self) -> bool;
     fn try_acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_, Option<Held<'_>>>;
-    /// Acquires or tries these units of a lock that is had in parts.
+    /// Acquires or tries these units of a lock that is had in parts, behind units that are held and
+    /// end there: see [`Want::behind`].
     fn acquire_units(
         &self,
         lock: Addr,
         mode: Mode,
         units: Range<u32>,
+        held_before: [u32; 2],
         is_try: bool,
     ) -> Acquiring<'_, Option<Held<'_>>>;
     /// The same for a hold that is not handed on among tasks: it may be converted, or divided. And
@@ -295,9 +297,11 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         lock: Addr,
         mode: Mode,
         units: Range<u32>,
+        [held_to, written_to]: [u32; 2],
         is_try: bool,
     ) -> Acquiring<'_, Option<Held<'_>>> {
         let want = L::Want::part(mode, units).expect("it is had in parts");
+        let want = want.behind(held_to, written_to);
         Box::pin(async move {
             let guard = match is_try {
                 true => self.try_acquire(lock, want).await?,

@@ -38,6 +38,17 @@ pub trait Want: From<Mode> + Copy + Eq + fmt::Debug + Unpin + 'static {
     fn refined(self) -> Self {
         self
     }
+
+    /// The same for a client that holds units before these already, of which the last range ends at
+    /// `held_to`, and the last exclusive one at `written_to`; 0 for none. It waits for nobody who
+    /// waits for those: neither would ever go on.
+    ///
+    /// They must have been taken with no others beside them ([`Want::refined`]), and the client
+    /// must not let go of them before it was granted these.
+    #[must_use]
+    fn behind(self, _held_to: u32, _written_to: u32) -> Self {
+        self
+    }
 }
 
 impl Want for Mode {
@@ -77,6 +88,8 @@ pub struct Extent {
     first: u32,
     end: u32,
     is_refined: bool,
+    held_to: u32,
+    written_to: u32,
 }
 
 impl Extent {
@@ -86,7 +99,13 @@ impl Extent {
     /// If they are none.
     pub fn new(mode: Mode, units: Range<u32>) -> Self {
         assert!(!units.is_empty(), "an extent has units");
-        Self { mode, first: units.start, end: units.end, is_refined: false }
+        let (first, end) = (units.start, units.end);
+        Self { mode, first, end, is_refined: false, held_to: 0, written_to: 0 }
+    }
+
+    /// Where units end that its client holds before these, and those that it holds exclusively.
+    pub const fn held_before(self) -> [u32; 2] {
+        [self.held_to, self.written_to]
     }
 
     /// Whether no other units are to be taken with them.
@@ -102,7 +121,8 @@ impl From<Mode> for Extent {
 }
 
 impl Want for Extent {
-    const NONE: Self = Self { mode: Mode::Shared, first: 0, end: 0, is_refined: false };
+    const NONE: Self =
+        Self { mode: Mode::Shared, first: 0, end: 0, is_refined: false, held_to: 0, written_to: 0 };
 
     #[inline]
     fn mode(self) -> Mode {
@@ -124,5 +144,10 @@ impl Want for Extent {
 
     fn refined(self) -> Self {
         Self { is_refined: true, ..self }
+    }
+
+    fn behind(self, held_to: u32, written_to: u32) -> Self {
+        assert!(held_to <= self.first && written_to <= held_to, "what is held lies before");
+        Self { held_to, written_to, ..self }
     }
 }

@@ -27,6 +27,10 @@ pub(super) struct Wanted {
     /// Others that nobody can have beside it.
     pub(super) beside: Vec<usize>,
     pub(super) units: Range<u32>,
+    /// Where units end that are held until these are, and those of them that are held exclusively.
+    pub(super) held_before: [u32; 2],
+    /// Whether they are shared, whatever the scenario says.
+    pub(super) is_shared: bool,
 }
 
 impl Contestant {
@@ -60,13 +64,14 @@ impl Contestant {
         let all = self.trial.layout.locks();
         let (parts, others): (Vec<_>, Vec<_>) = all.partition(|&at| meets(&units, at));
         let beside = others.into_iter().filter(|&at| meets(&covered, at)).collect();
-        Wanted { parts: parts[0]..parts[0] + parts.len(), beside, units }
+        let parts = parts[0]..parts[0] + parts.len();
+        Wanted { parts, beside, units, held_before: [0; 2], is_shared: false }
     }
 
     /// A cycle at one part or several, and perhaps another cycle within its hold.
     pub(super) async fn ranges(&self, round: u16) -> anyhow::Result<()> {
-        let Wish { units, within } = self.wish(round);
-        let wanted = self.wanted(units);
+        let Wish { units, within, is_behind, shares_first } = self.wish(round);
+        let wanted = Wanted { is_shared: shares_first, ..self.wanted(units) };
         let Some((mut guard, access)) = self.comes_to(&wanted, round, false).await? else {
             return Ok(());
         };
@@ -80,8 +85,11 @@ impl Contestant {
             }
             self.trial.handle.another_part();
             let refined = self.trial.scenario.refines;
+            let held_to = wanted.units.end;
+            let held_before = [held_to, if access == Access::Shared { 0 } else { held_to }];
             let wanted = self.wanted(units);
             let wanted = if refined { Wanted { beside: Vec::new(), ..wanted } } else { wanted };
+            let wanted = if is_behind { Wanted { held_before, ..wanted } } else { wanted };
             if let Some((guard, access)) = self.comes_to(&wanted, round, refined).await? {
                 used = self.looks_at(&wanted, access, round).await?;
                 self.goes_from(wanted, guard, used).await?;
@@ -213,9 +221,9 @@ impl Contestant {
         round: u16,
         refined: bool,
     ) -> anyhow::Result<Option<(Held<'_>, Access)>> {
-        let Wanted { parts, beside, units } = wanted;
+        let Wanted { parts, beside, units, held_before, is_shared } = wanted;
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let mode = scenario.mode(who, round);
+        let mode = if *is_shared { Mode::Shared } else { scenario.mode(who, round) };
         let is_shared = mode == Mode::Shared && self.trial.shares();
         let access = if is_shared { Access::Shared } else { Access::Exclusive };
         let is_try = scenario.is_try(who, round);
@@ -228,7 +236,7 @@ impl Contestant {
         let changes = self.converts(round) || self.divides(round) || scenario.refines;
         let acquire = match changes {
             true => self.client().acquire_to_convert(word, mode, units.clone(), is_try, refined),
-            false => self.client().acquire_units(word, mode, units.clone(), is_try),
+            false => self.client().acquire_units(word, mode, units.clone(), *held_before, is_try),
         };
         let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));

@@ -193,7 +193,8 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// A request that has nothing yet.
     fn course(&self, want: Extent) -> Course {
-        Course::of(self.plan(), want.mode(), self.units(want), want.is_refined())
+        let course = Course::of(self.plan(), want.mode(), self.units(want), want.is_refined());
+        course.behind(want.held_before().map(u64::from))
     }
 
     /// One that has all.

@@ -184,7 +184,7 @@ impl Params {
             Stage::Line(ticket) => Step::Line(ticket),
             Stage::Claimed => Step::Below(self.look_below(site, &course).await?),
         };
-        *wanted = course;
+        *wanted = course.behind_as(wanted);
         Ok(step)
     }
 

@@ -270,6 +270,9 @@ pub(super) struct Course {
     pub(super) is_part: bool,
     /// What it takes a part of, while its client holds that as well.
     pub(super) whole: Option<Box<Self>>,
+    /// Where units end that its client holds to the left of these, by other requests, and those
+    /// that it holds as a writer.
+    held_before: [u64; 2],
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -311,15 +314,26 @@ impl Course {
             both: false,
             is_part,
             whole: None,
+            held_before: [0; 2],
             steps_back: 0,
             token: None,
         }
     }
 
+    /// The same of a client that holds units before these until it has them.
+    pub(super) fn behind(self, held_before: [u64; 2]) -> Self {
+        Self { held_before, ..self }
+    }
+
+    /// The same that `wanted` is behind.
+    pub(super) fn behind_as(self, wanted: &Self) -> Self {
+        self.behind(wanted.held_before)
+    }
+
     /// One for the same units, which has nothing yet, and takes nothing beside them.
     pub(super) fn refined(&self) -> Self {
-        let steps_back = self.steps_back;
-        Self { steps_back, ..Self::of(self.plan, self.mode, self.units(), true) }
+        let (steps_back, held_before) = (self.steps_back, self.held_before);
+        Self { steps_back, held_before, ..Self::of(self.plan, self.mode, self.units(), true) }
     }
 
     /// Whether it is to take nothing beside what it wants before it waits with some of its nodes,
@@ -534,11 +548,29 @@ impl Course {
         tree.is_leaf(node).then(|| tree.mask(node, &self.units()))
     }
 
-    /// Whether nobody who occupies this node can come to hold it before this request has left: it
-    /// has a node below it, for which that one waits.
+    /// Whether nobody who occupies this node above the next one can come to hold it before this
+    /// request has left: its client has a node below it, for which that one waits.
     pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
+        let [held_to, _] = self.held_before;
+        self.has_below(ancestor) || self.plan.exempts && self.begins_before(ancestor, held_to)
+    }
+
+    /// The same of those that read it: they wait for a writer alone.
+    pub(super) fn is_exempt_from_readers(&self, ancestor: Node) -> bool {
+        let [_, written_to] = self.held_before;
+        self.has_below(ancestor) || self.plan.exempts && self.begins_before(ancestor, written_to)
+    }
+
+    /// Whether the request itself has a node below this one.
+    fn has_below(&self, ancestor: Node) -> bool {
         let has = &self.nodes[..self.has + usize::from(self.part > 0)];
         self.whole.is_some() || self.plan.exempts && has.iter().any(|&node| ancestor.is_above(node))
+    }
+
+    /// Whether some of what is held up to there lies below this node, which reaches as far as this
+    /// request at least.
+    fn begins_before(&self, ancestor: Node, held_to: u64) -> bool {
+        self.plan.tree.units_of(ancestor).start < held_to
     }
 
     /// Whether its client has this one of its nodes already, or these bits of it, by what it takes

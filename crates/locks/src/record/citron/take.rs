@@ -32,7 +32,11 @@ fn looking_below(
 /// the grant is counted with that node, all: each that has left one of them counts.
 fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
     let counts = course.counts_next();
-    course.next().ancestors().filter(move |&node| counts || !course.is_exempt_from(node))
+    let minds = move |node| {
+        !course.is_exempt_from(node)
+            || course.is_exclusive() && course.plan.shares && !course.is_exempt_from_readers(node)
+    };
+    course.next().ancestors().filter(move |&node| counts || minds(node))
 }
 
 /// Those that are looked at before the node is claimed. What decides is what is read after: but a
@@ -137,14 +141,16 @@ pub(super) fn exempt_parent<E: Endpoint>(
 fn first_in_the_way<E: Endpoint>(
     site: &Site<'_, E>,
     course: &Course,
-    above: impl Iterator<Item = (usize, Node)>,
+    mut above: impl Iterator<Item = (usize, Node)>,
 ) -> Option<Bar> {
-    let mut above = above.filter(|&(_, node)| !course.is_exempt_from(node));
     above.find_map(|(link, node)| {
         let [writers, readers] = read(site, link);
-        if writers.occ() != 0 {
+        if writers.occ() != 0 && !course.is_exempt_from(node) {
             Some(Bar::Owner(node))
-        } else if course.is_exclusive() && readers.in_line() > 0 {
+        } else if course.is_exclusive()
+            && readers.in_line() > 0
+            && !course.is_exempt_from_readers(node)
+        {
             Some(Bar::Readers(node))
         } else {
             None

@@ -33,7 +33,7 @@ use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
 use leaving::Leaving;
-use table::{Came, Tried};
+use table::{Asked, Came, Tried};
 
 impl Session {
     /// The table of ranges of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
@@ -107,7 +107,7 @@ impl RangeLock {
 
     fn request(&self, mode: Mode, positions: impl RangeBounds<u64>) -> RangeRequest {
         let (table, range) = (Arc::clone(&self.table), positions_of(positions));
-        RangeRequest { table, mode, range, patience: Patience::Endless }
+        RangeRequest { table, asked: Asked::of(mode, range), patience: Patience::Endless }
     }
 }
 
@@ -138,8 +138,7 @@ impl fmt::Debug for RangeLock {
 #[derive(Clone)]
 pub struct RangeRequest {
     table: Arc<Table>,
-    mode: Mode,
-    range: Range<u64>,
+    asked: Asked,
     patience: Patience,
 }
 
@@ -182,14 +181,14 @@ impl RangeRequest {
     }
 
     fn block(&self, deadline: Option<Instant>) -> Ending {
-        let (table, range) = (&self.table, &self.range);
+        let (table, asked) = (&self.table, &self.asked);
         match self.patience {
-            Patience::None => match table.try_acquire(self.mode, range)? {
+            Patience::None => match table.try_acquire(asked)? {
                 Tried::Held(grant) => Ok(Some(grant)),
                 Tried::Busy => Ok(None),
                 Tried::Doubtful(place) => table.decide(place),
             },
-            Patience::Endless | Patience::For(_) => match table.open(self.mode, range)? {
+            Patience::Endless | Patience::For(_) => match table.open(asked)? {
                 Came::Held(grant) => Ok(Some(grant)),
                 Came::Waits(place) => table.wait(place, deadline),
             },
@@ -198,13 +197,13 @@ impl RangeRequest {
 
     fn guard(&self, grant: Grant) -> RangeGuard {
         let Grant { by, token } = grant;
-        let table = Arc::clone(&self.table);
-        RangeGuard { table, by: Some(by), token, range: self.range.clone(), mode: self.mode }
+        let (table, Asked { mode, range, .. }) = (Arc::clone(&self.table), self.asked.clone());
+        RangeGuard { table, by: Some(by), token, range, mode }
     }
 
     /// Why it was not granted in time.
     fn refused(&self) -> AcquireError {
-        let (name, holders) = (self.table.name().to_owned(), self.table.holders(&self.range));
+        let (name, holders) = (self.table.name().to_owned(), self.table.holders(&self.asked.range));
         match self.patience {
             Patience::For(limit) => AcquireError::TimedOut { name, limit, holders },
             Patience::Endless | Patience::None => AcquireError::Busy { name, holders },
@@ -223,7 +222,7 @@ impl IntoFuture for RangeRequest {
 
 impl fmt::Debug for RangeRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, mode, range, patience } = self;
+        let Self { table, asked: Asked { mode, range, .. }, patience } = self;
         write!(f, "RangeRequest({:?} {range:?} {mode:?}, {patience:?})", table.name())
     }
 }
@@ -291,20 +290,20 @@ impl RangeAcquire {
 
     /// Asks. `None`: the session's thread goes on.
     fn begin(&mut self) -> Option<Ending> {
-        let RangeRequest { table, mode, range, patience } = &self.request;
+        let RangeRequest { table, asked, patience } = &self.request;
         let tries = *patience == Patience::None;
         if table.hub().is_far {
             return self.begin_far(tries);
         }
         let place = if tries {
-            match table.try_acquire(*mode, range) {
+            match table.try_acquire(asked) {
                 Ok(Tried::Held(grant)) => return Some(Ok(Some(grant))),
                 Ok(Tried::Busy) => return Some(Ok(None)),
                 Ok(Tried::Doubtful(place)) => place,
                 Err(error) => return Some(Err(error)),
             }
         } else {
-            match table.open(*mode, range) {
+            match table.open(asked) {
                 Ok(Came::Held(grant)) => return Some(Ok(Some(grant))),
                 Ok(Came::Waits(place)) => place,
                 Err(error) => return Some(Err(error)),
@@ -320,8 +319,8 @@ impl RangeAcquire {
     /// The same by a server, where the session's thread does all of it.
     #[cold]
     fn begin_far(&mut self, tries: bool) -> Option<Ending> {
-        let RangeRequest { table, mode, range, .. } = &self.request;
-        let want = match table.asked(*mode, range) {
+        let RangeRequest { table, asked, .. } = &self.request;
+        let want = match table.extent(asked) {
             Ok(want) => want,
             Err(error) => return Some(Err(error)),
         };

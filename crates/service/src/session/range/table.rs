@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, block_on};
-use farlock_locks::{Attempt, Begun, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token};
+use farlock_locks::{
+    Attempt, Begun, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token, Want as _,
+};
 
 use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
@@ -38,6 +40,23 @@ type Shelved = OnShelf<Extent, RangeGrant>;
 
 /// What is held of a table.
 type RangeHolding = Holding<Extent, RangeGrant>;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) mode: Mode,
+    pub(super) range: Range<u64>,
+    /// Where what the asker holds before it ends, until it has this as well; and what of that it
+    /// writes. 0 for none.
+    pub(super) held_before: [u64; 2],
+}
+
+impl Asked {
+    /// These positions alone.
+    pub(super) const fn of(mode: Mode, range: Range<u64>) -> Self {
+        Self { mode, range, held_before: [0; 2] }
+    }
+}
 
 /// What came of asking.
 pub(super) enum Came {
@@ -98,7 +117,8 @@ impl Table {
     }
 
     /// The units that have these positions, if anything can be asked for.
-    pub(super) fn asked(&self, mode: Mode, range: &Range<u64>) -> Result<Extent, AcquireError> {
+    pub(super) fn extent(&self, asked: &Asked) -> Result<Extent, AcquireError> {
+        let Asked { mode, range, held_before } = asked;
         if range.is_empty() {
             let (name, Range { start, end }) = (self.text.to_string(), range.clone());
             return Err(AcquireError::EmptyRange { name, start, end });
@@ -109,7 +129,9 @@ impl Table {
         self.hub().check().map_err(|reason| self.lost(reason))?;
         let short = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
         let first = short(range.start / self.unit).min(u32::MAX - 1);
-        Ok(Extent::new(mode, first..short(range.end.div_ceil(self.unit))))
+        let extent = Extent::new(*mode, first..short(range.end.div_ceil(self.unit)));
+        let [held_to, written_to] = held_before.map(|end| short(end / self.unit));
+        Ok(extent.behind(held_to, written_to))
     }
 
     /// A place that does nothing, if there is one.
@@ -192,8 +214,8 @@ impl Table {
     }
 
     /// Asks for a range.
-    pub(super) fn open(&self, mode: Mode, range: &Range<u64>) -> Result<Came, AcquireError> {
-        let extent = self.asked(mode, range)?;
+    pub(super) fn open(&self, asked: &Asked) -> Result<Came, AcquireError> {
+        let extent = self.extent(asked)?;
         let (mut place, lock) = self.aimed_place()?;
         place.undate();
         match place.seat.open(lock, extent) {
@@ -392,12 +414,8 @@ impl Table {
     }
 
     /// Acquires a range if that needs no waiting.
-    pub(super) fn try_acquire(
-        &self,
-        mode: Mode,
-        range: &Range<u64>,
-    ) -> Result<Tried, AcquireError> {
-        let extent = self.asked(mode, range)?;
+    pub(super) fn try_acquire(&self, asked: &Asked) -> Result<Tried, AcquireError> {
+        let extent = self.extent(asked)?;
         let (mut place, lock) = self.aimed_place()?;
         place.undate();
         match place.seat.try_open(lock, extent) {
@@ -519,7 +537,8 @@ impl Table {
         part: &Range<u64>,
         whole: RangeHolding,
     ) -> Result<Box<RangePlace>, DivideReason> {
-        let found = self.asked(mode, part).and_then(|extent| Ok((extent, self.aimed_place()?)));
+        let found = self.extent(&Asked::of(mode, part.clone()));
+        let found = found.and_then(|extent| Ok((extent, self.aimed_place()?)));
         let (extent, (place, _)) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
         place.undate();
         for time in 0..DOWNGRADES_MAX {
@@ -672,7 +691,7 @@ impl Table {
         &self,
         range: &Range<u64>,
     ) -> Result<Vec<Participant>, AcquireError> {
-        self.asked(Mode::Shared, range)?;
+        self.extent(&Asked::of(Mode::Shared, range.clone()))?;
         let (place, _) = self.aimed_place()?;
         self.recycle(place);
         Ok(self.holders(range).list())

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use farlock_locks::{Mode, Token};
 
 use super::leaving::Leaving;
+use super::table::Asked;
 use super::{RangeGuard, RangeLock, RangeRequest, Release, positions_of};
 use crate::AcquireError;
 use crate::error::LostReason;
@@ -110,34 +111,41 @@ impl RangesRequest {
     /// # Errors
     /// See [`AcquireError`]. None is held then.
     pub fn blocking(self) -> Result<RangesGuard, AcquireError> {
-        let (deadline, mut guards) = (self.patience.deadline(), Vec::new());
+        let (deadline, mut held) = (self.patience.deadline(), RangesGuard { guards: Vec::new() });
         for part in &self.parts {
-            let guard = self.request(part, deadline).blocking();
-            guards.push(guard.map_err(|error| self.refused(error))?);
+            let guard = self.request(part, &held, deadline).blocking();
+            held.guards.push(guard.map_err(|error| self.refused(error))?);
         }
-        Ok(RangesGuard { guards })
+        Ok(held)
     }
 
     /// The acquisition as a future. Asking begins when it is first polled; dropping it withdraws
     /// it.
     async fn acquire(self) -> Result<RangesGuard, AcquireError> {
-        let (deadline, mut guards) = (self.patience.deadline(), Vec::new());
+        let (deadline, mut held) = (self.patience.deadline(), RangesGuard { guards: Vec::new() });
         for part in &self.parts {
-            let guard = self.request(part, deadline).await;
-            guards.push(guard.map_err(|error| self.refused(error))?);
+            let guard = self.request(part, &held, deadline).await;
+            held.guards.push(guard.map_err(|error| self.refused(error))?);
         }
-        Ok(RangesGuard { guards })
+        Ok(held)
     }
 
-    /// The request for one of them, which has the time that is left.
+    /// The request for one of them, which has the time that is left, beside those that are held.
+    /// Those are not let go of before it ends: so who waits for them further up does not keep it
+    /// out.
     fn request(
         &self,
         (mode, range): &(Mode, Range<u64>),
+        held: &RangesGuard,
         deadline: Option<Instant>,
     ) -> RangeRequest {
         let left = |at: Instant| Patience::For(at.saturating_duration_since(Instant::now()));
         let patience = deadline.map_or(self.patience, left);
-        RangeRequest { patience, ..self.table.request(*mode, range.clone()) }
+        let end = |held: Option<&RangeGuard>| held.map_or(0, |held| held.range.end);
+        let mut writing = held.guards.iter().filter(|held| held.mode == Mode::Exclusive);
+        let held_before = [end(held.guards.last()), end(writing.next_back())];
+        let asked = Asked { held_before, ..Asked::of(*mode, range.clone()) };
+        RangeRequest { asked, patience, table: Arc::clone(&self.table.table) }
     }
 
     /// Of the limit there was less left for the one that was refused.
@@ -196,16 +204,26 @@ impl RangesGuard {
 
     /// Releases all of them: await it, or call [`Release::blocking`], for how it went. If one was
     /// lost before, that is told, and the others are released.
-    pub fn release(self) -> Release {
+    pub fn release(mut self) -> Release {
         let Some(table) = self.guards.first().map(|guard| Arc::clone(&guard.table)) else {
             return Release::of(Ok(()));
         };
-        let held = self.guards.into_iter().filter_map(|mut guard| guard.by.take());
+        let mut guards = std::mem::take(&mut self.guards);
+        let held = guards.iter_mut().rev().filter_map(|guard| guard.by.take());
         if table.hub().is_far {
             let held = held.collect();
             return Release::of_ranges(Leaving::new(table, held));
         }
         Release::of(held.map(|by| table.release(by)).fold(Ok(()), Result::and))
+    }
+}
+
+/// The last one first, as those of one request: see the lock's page (cases).
+impl Drop for RangesGuard {
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            drop(guard);
+        }
     }
 }
 

@@ -50,18 +50,21 @@ fn host_name() -> String {
     name.trim_end().to_owned()
 }
 
-/// What names this boot of this kernel and those processes that this one can see, its namespace of
-/// process numbers; 0 where either is unknown. A client of another home has come by a tunnel or
-/// from a container, and its process number is that of another process here.
+/// What names this boot of this kernel, those processes that this one can see, its namespace of
+/// process numbers, and the times at which they say they began; 0 where one is unknown. A client of
+/// another home has come by a tunnel or from a container, and its process number is that of another
+/// process here, or seems to be.
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub(crate) fn home_id() -> u128 {
     use std::os::unix::fs::MetadataExt as _;
     static HOME_ID: OnceLock<u128> = OnceLock::new();
     *HOME_ID.get_or_init(|| {
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino());
-        match (boot_id(), namespace) {
+        let namespace = |kind: &str| std::fs::metadata(format!("/proc/self/ns/{kind}"));
+        let number = |kind| namespace(kind).map_or(0, |file| u128::from(file.ino()));
+        match (boot_id(), number("pid")) {
             (0, _) | (_, 0) => 0,
-            (boot, namespace) => boot ^ u128::from(namespace),
+            // Of kernels without namespaces of time there is one time.
+            (boot, processes) => boot ^ processes ^ number("time") << 64,
         }
     })
 }

@@ -8,13 +8,14 @@
 mod stage;
 
 use std::future::Future;
+use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use farlock::{AcquireError, LostReason, ReleaseError, Session};
+use farlock::{AcquireError, LostReason, RegionOptions, ReleaseError, Session};
 use stage::Stage;
 use stage::serving::Serving;
 
@@ -145,4 +146,41 @@ fn what_is_inherited_of_a_session_by_a_server() {
     guard.unwrap().release().blocking().unwrap();
     range.unwrap().release().blocking().unwrap();
     drop(other.lock("t").exclusive().at_once().blocking().unwrap());
+}
+
+/// A child of a killed process has its connection, which so does not end.
+#[test]
+fn what_a_killed_process_held_by_a_server_is_granted_though_its_child_lives() {
+    let stage = Stage::new();
+    for closed in ["auto", "death"] {
+        let server =
+            Serving::listening(&stage, "127.0.0.1:0", &["--lease", "2", "--closed", closed]);
+        let part = "a_process_that_forks_and_is_killed";
+        let mut itself = Command::new(std::env::current_exe().unwrap());
+        itself.args(["--exact", part, "--nocapture"]).env(PART, &server.address);
+        let mut holder = itself.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
+        let other = server.session();
+        assert!(other.lock("t").exclusive().at_once().blocking().is_err());
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        // The child lives for longer.
+        drop(other.lock("t").exclusive().within(Duration::from_secs(5)).blocking().unwrap());
+    }
+}
+
+/// Does nothing in the test run itself.
+#[test]
+fn a_process_that_forks_and_is_killed() {
+    let Some(address) = std::env::var_os(PART).filter(|part| part.to_string_lossy().contains(':'))
+    else {
+        return;
+    };
+    let options = RegionOptions::of_server(address.to_string_lossy());
+    let _guard = Session::open(&options).unwrap().lock("t").exclusive().blocking().unwrap();
+    in_child(|| {
+        println!("\nholds");
+        std::thread::sleep(Duration::from_secs(8));
+    });
 }

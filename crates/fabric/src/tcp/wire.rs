@@ -14,7 +14,7 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.

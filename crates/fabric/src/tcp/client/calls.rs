@@ -121,9 +121,12 @@ impl Channel {
 
     /// A connection that keeps a lane's endpoint alive in any process, and can do nothing else.
     fn tether_by(&self, secret: u128, patience: Duration) -> Result<OwnedFd, ConnectError> {
-        let mut hello = Vec::new();
-        Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
-        let (stream, answer, _) = greet(self.tls.as_ref(), &self.server, &hello, patience)?;
+        let hello = |_| {
+            let mut hello = Vec::new();
+            Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
+            hello
+        };
+        let (stream, answer, _) = greet(self.tls.as_ref(), &self.server, hello, patience)?;
         if answer.first() != Some(&reply::ANSWER) {
             return Err(declined_or_garbled(&answer, &self.server));
         }

@@ -670,9 +670,9 @@ impl Channel {
     fn try_to_resume(&self) -> Result<(), bool> {
         let asked_at = boot_time();
         // What is lost on the way is sent again ever more seldom, so it is begun anew.
-        let hello = resumption(&self.region, self.lease().secret);
+        let hello = |port| resumption(&self.region, port, self.lease().secret);
         let (stream, greeting, rest) =
-            match greet(self.tls.as_ref(), &self.server, &hello, self.patience()) {
+            match greet(self.tls.as_ref(), &self.server, hello, self.patience()) {
                 Ok(greeted) => greeted,
                 Err(ConnectError::Declined { .. }) => return Err(false),
                 Err(_) => return Err(true),
@@ -766,10 +766,10 @@ fn put_lane(out: &mut Vec<u8>, lane: u32, next_mail: &[u64]) {
     frame.u32(lane).u8(next_mail.len() as u8).words(next_mail).end();
 }
 
-fn resumption(region: &str, secret: u128) -> Vec<u8> {
+fn resumption(region: &str, port: u16, secret: u128) -> Vec<u8> {
     let mut hello = Vec::new();
     let mut frame = Framing::new(&mut hello, request::RESUME);
-    frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).u128(secret).end();
+    frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).u16(port).u128(secret).end();
     hello
 }
 

@@ -15,11 +15,12 @@ use crate::tcp::wire::{FRAME_MAX, Fields, HEAD, MAGIC, VERSION, next_frame, repl
 /// How long reaching a server, and its greeting, may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reaches a server, says this, and waits for its first frame. Returns what came behind it too.
+/// Reaches a server, says this, which may name the port that the connection comes from, and waits
+/// for the first frame. Returns what came behind that too.
 pub(super) fn greet(
     tls: Option<&ClientTls>,
     server: &str,
-    hello: &[u8],
+    hello: impl FnOnce(u16) -> Vec<u8>,
     patience: Duration,
 ) -> Result<(Stream, Vec<u8>, Vec<u8>), ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
@@ -33,7 +34,8 @@ pub(super) fn greet(
         None => Stream::Plain(tcp),
         Some(tls) => Stream::Secured(Box::new(tls.shake_hands(tcp, server, patience)?)),
     };
-    let said = stream.send_all(hello);
+    let port = stream.tcp().local_addr().map_or(0, |own| own.port());
+    let said = stream.send_all(&hello(port));
     let answered = first_frame(&stream, server, patience);
     // A server that hung up before it was told all may have said why.
     if let (Err(source), Err(ConnectError::HungUp { .. } | ConnectError::Unreachable { .. })) =

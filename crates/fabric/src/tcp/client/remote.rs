@@ -71,11 +71,14 @@ impl Remote {
         // No host has a name that is not visible.
         let server = &visible(server);
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
-        let mut hello = Vec::new();
-        let mut frame = Framing::new(&mut hello, how);
-        frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).end();
+        let hello = |port| {
+            let mut hello = Vec::new();
+            let mut frame = Framing::new(&mut hello, how);
+            frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).u16(port).end();
+            hello
+        };
         let asked_at = boot_time();
-        let (stream, greeting, rest) = greet(tls, server, &hello, PATIENCE)?;
+        let (stream, greeting, rest) = greet(tls, server, hello, PATIENCE)?;
         if greeting == [reply::ABSENT] {
             return Err(ConnectError::Absent { name: region.to_owned(), dir: server.into() });
         }

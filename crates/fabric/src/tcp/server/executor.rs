@@ -355,8 +355,19 @@ impl Executor {
         let lease = Tenure { secret: 0, until: 0, is_by_connection };
         let (seats, unnamed) = Default::default();
         let (input, region, tether, serial) = (Vec::new(), None, None, self.serials);
-        let comes_back = None;
-        Guest { stream, input, region, seats, serial, tether, lease, unnamed, comes_back }
+        let (comes_back, is_of_this_home) = (None, false);
+        Guest {
+            stream,
+            input,
+            region,
+            seats,
+            serial,
+            tether,
+            lease,
+            unnamed,
+            comes_back,
+            is_of_this_home,
+        }
     }
 
     /// A guest that is not served at the moment.

@@ -111,12 +111,14 @@ impl Executor {
     ) -> Result<usize, HangUp> {
         let (magic, version) = (fields.u64()?, fields.u16()?);
         check_greeting(guest, magic, version)?;
-        let (name, home) = (fields.text()?, fields.u128()?);
+        let (name, home, port) = (fields.text()?, fields.u128()?, fields.u16()?);
         rest(*fields)?;
         check_right(guest, name)?;
-        // From another home it came by a tunnel, whose end is not the client's.
-        let is_one_home = home != 0 && home == home_id();
-        guest.lease.is_by_connection &= is_one_home || self.limits.closed != Closed::Auto;
+        // From another home, or another port than its own, it came by a tunnel, whose end is not
+        // the client's, and which may stand for longer.
+        guest.is_of_this_home = home != 0 && home == home_id();
+        let is_itself = guest.is_of_this_home && guest.port() == Some(port);
+        guest.lease.is_by_connection &= is_itself || self.limits.closed != Closed::Auto;
         self.served_by_name(name, makes).map_err(|error| match error {
             ConnectError::Absent { .. } if !makes => HangUp::Absent,
             error => HangUp::Declined(chain(&error)),

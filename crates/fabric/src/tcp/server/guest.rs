@@ -37,6 +37,8 @@ pub(super) struct Guest {
     /// Until it has named them: whether it then lives by its connection. It may have given up the
     /// one by which it came, and come by another.
     pub(super) comes_back: Option<bool>,
+    /// Whether it is a process of this home, whose number means the same here.
+    pub(super) is_of_this_home: bool,
 }
 
 /// How long a client lives.
@@ -71,6 +73,11 @@ impl Guest {
         Some(address.ip().to_canonical().to_string())
     }
 
+    /// From which port it has come.
+    pub(super) fn port(&self) -> Option<u16> {
+        Some(self.stream.as_ref()?.tcp().peer_addr().ok()?.port())
+    }
+
     /// Whether its connection is over, and its lease or its tethers keep what it has.
     pub(super) fn is_away(&self) -> bool {
         self.stream.is_none()
@@ -79,10 +86,18 @@ impl Guest {
     /// Whether the end of its connection is its own. What stands between, also on this host, can
     /// close it too: `Auto` believes it of a process that is seen to be gone.
     pub(super) fn is_ended_by_connection(&self, closed: Closed) -> bool {
+        match closed {
+            Closed::Auto if self.seats.is_empty() => self.lease.is_by_connection,
+            Closed::Auto => self.is_seen_to_be_gone(),
+            Closed::Death | Closed::Doubt => self.lease.is_by_connection,
+        }
+    }
+
+    /// Whether its process is gone, though a child may have its connection, or a peer that does not
+    /// tell its end.
+    pub(super) fn is_seen_to_be_gone(&self) -> bool {
         let is_gone = |seat: &Seat| seat.endpoint.shown_process().is_gone();
-        let is_believed =
-            || closed != Closed::Auto || self.seats.values().next().is_none_or(is_gone);
-        self.lease.is_by_connection && is_believed()
+        self.is_of_this_home && self.seats.values().next().is_some_and(is_gone)
     }
 
     /// Its lease begins anew.
@@ -97,12 +112,12 @@ impl Guest {
     }
 
     /// When something is due unless it is heard of: one that its connection keeps is to outlast
-    /// this server by half of this time at least, and others end. `None`: nothing ever is.
+    /// this server by three quarters of this time at least, and others end. `None`: nothing is.
     pub(super) fn due_at(&self, lease: Nanos) -> Option<Nanos> {
         let is_timed = !self.lease.is_by_connection;
         self.region?;
         match self.is_kept() {
-            true => Some(self.lease.until.saturating_sub(lease / 2)),
+            true => Some(self.lease.until.saturating_sub(lease / 4 * 3)),
             false => is_timed.then_some(self.lease.until),
         }
     }

@@ -145,6 +145,10 @@ impl Executor {
         for number in 0..self.guests.len() {
             let is_due = |guest: &mut Guest| guest.due_at(lease).is_some_and(|at| at <= now);
             let Some(mut guest) = self.guests[number].take_if(is_due) else { continue };
+            if guest.is_kept() && guest.is_seen_to_be_gone() {
+                self.leave(number, guest);
+                continue;
+            }
             if guest.is_kept() {
                 // It may be stopped, and is not to be dead as soon as this server is.
                 guest.renew(now.saturating_add(lease));
@@ -209,6 +213,7 @@ impl Executor {
         let _ = epoll::modify(&self.epoll, &stream, data, epoll::EventFlags::IN);
         guest.stream = Some(stream);
         guest.lease.is_by_connection = come.lease.is_by_connection;
+        guest.is_of_this_home = come.is_of_this_home;
         guest.unnamed = guest.seats.keys().copied().collect();
         let region = guest.region.expect("a guest that was away has a region");
         for (lane, seat) in &guest.seats {

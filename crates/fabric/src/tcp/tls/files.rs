@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::OFlags;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{
@@ -213,8 +214,14 @@ fn contents(path: &Path, is_secret: bool) -> Result<Vec<u8>, ConnectError> {
         ErrorKind::NotFound => failed(path, TlsFileFault::Missing),
         _ => failed(path, TlsFileFault::Unreadable(error)),
     };
-    let file = File::open(path).map_err(unreadable)?;
+    // A pipe that nobody writes to would never be open, and the server serves nobody meanwhile.
+    let mut options = File::options();
+    let opened = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = opened.map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unreadable(std::io::Error::other("it is no file of bytes")));
+    }
     // Who else may read a file of another owner is for that one to say.
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
     let mode = metadata.mode() & 0o777;

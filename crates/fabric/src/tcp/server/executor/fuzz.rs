@@ -32,7 +32,9 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(home_id()))
+    body(request::HELLO, |frame| {
+        frame.u64(MAGIC).u16(VERSION).text("region").u128(home_id()).u16(0)
+    })
 }
 
 fn attach(lane: u32) -> Vec<u8> {

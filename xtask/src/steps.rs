@@ -329,7 +329,7 @@ pub(crate) const CI: &[Step] = &[
                 "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
                  citron-rw:leaf=4:tokens=no:exact=yes"
             ),
-            // Those that are asked for together: whoever waits for the first does not keep out the next.
+            // Those that are asked for together: a waiter for the first does not keep out the next.
             range!("0-1++3-4,0-16 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
             range!("0-1s++3-4,0-16s --crashes 1 --protocol citron-rw:leaf=1:tokens=no:exact=yes"),
             range!(

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use farlock_fabric::{
@@ -303,7 +303,32 @@ impl Holders {
     }
 
     /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
+    /// By a server also where that does not answer within a quarter of a second: what shows an
+    /// error is not to wait for it.
     pub fn list(&self) -> Vec<Participant> {
+        const LOOK: Duration = Duration::from_millis(250);
+        if !self.region.is_far() {
+            return self.look();
+        }
+        // (A channel of the standard library would park the thread, and take its tasks' wake-up.)
+        let told = Arc::new((Mutex::new(None), Condvar::new()));
+        let (holders, tells) = (self.clone(), Arc::clone(&told));
+        let looks = move || {
+            let seen = holders.look();
+            *tells.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+            tells.1.notify_all();
+        };
+        let looking = std::thread::Builder::new().name("farlock look".to_owned()).spawn(looks);
+        let (seen, has_looked) = &*told;
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if looking.is_ok() {
+            let looked = has_looked.wait_timeout_while(seen, LOOK, |seen| seen.is_none());
+            seen = looked.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        seen.take().unwrap_or_default()
+    }
+
+    fn look(&self) -> Vec<Participant> {
         let Some(lock) = self.lock else { return Vec::new() };
         let sort = if self.range.is_some() { Sort::Ranges } else { Sort::Lock };
         let seen = self.session.upgrade().and_then(|session| session.participants(lock, sort));
@@ -678,7 +703,12 @@ impl AcquireError {
                     .to_owned()
             }
             Self::NoPlace { source, .. } => match **source {
-                SessionError::Connect(ConnectError::NoSpace { .. }) => source.hint(),
+                SessionError::Connect(
+                    ConnectError::NoSpace { .. }
+                    | ConnectError::NoAnswer { .. }
+                    | ConnectError::HungUp { .. }
+                    | ConnectError::Unreachable { .. },
+                ) => source.hint(),
                 _ => "release a lock first, and try again".to_owned(),
             },
             Self::Forked { .. } => "open a session after the fork".to_owned(),

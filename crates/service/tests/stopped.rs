@@ -4,10 +4,12 @@
 
 mod stage;
 
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use farlock::{AcquireError, Mode};
 use rustix::process::{Pid, Signal};
 use stage::serving::{Serving, parent_of};
 use stage::{Stage, is_running, kill, number, pid};
@@ -182,4 +184,93 @@ fn a_stopped_job_keeps_its_lock_while_its_server_lives() {
         let (status, _, said) = stage::ended(holder.farlock.wait_with_output().unwrap());
         assert_eq!((status, said.as_str()), (5, ""), "restarted: {is_restarted}");
     }
+}
+
+/// A tunnel on this host that passes on what is said, and never that a client has ended.
+fn tunnel_to(server: &Serving) -> String {
+    let entrance = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, onward) = (entrance.local_addr().unwrap().to_string(), server.address.clone());
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for client in entrance.incoming() {
+            let (mut client, server) = (client.unwrap(), TcpStream::connect(&onward).unwrap());
+            let (mut back, mut there) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            kept.push((back.try_clone().unwrap(), server.try_clone().unwrap()));
+            std::thread::spawn(move || std::io::copy(&mut client, &mut there));
+            std::thread::spawn(move || std::io::copy(&mut { server }, &mut back));
+        }
+    });
+    address
+}
+
+/// The tunnel's end of the connection stands for nothing: the lease decides.
+#[test]
+fn a_client_by_a_tunnel_that_is_killed_or_stopped_keeps_others_out_for_a_lease() {
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "2"]);
+    let (address, here) = (tunnel_to(&server), stage.session());
+    for signal in [Signal::KILL, Signal::STOP] {
+        let lock = ["lock", "--server", &address, "a", "--", "sleep", "60"];
+        let mut holder = stage.farlock(&lock).spawn().unwrap();
+        stage.until(|| stage.run(&["ls"]).1.contains(" holds "));
+        kill(pid(&holder), signal);
+        drop(here.lock("a").exclusive().within(Duration::from_secs(8)).blocking().unwrap());
+        kill(pid(&holder), Signal::KILL);
+        holder.wait().unwrap();
+    }
+}
+
+/// A server that is stopped answers nothing; whoever asks with a limit learns that within it, and
+/// what shows an error does not wait for the server.
+#[test]
+fn a_server_that_falls_silent_keeps_no_caller_beyond_its_limit() {
+    const SOON: Duration = Duration::from_secs(4);
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let session = server.session();
+    let table = session.range("t");
+    drop(table.exclusive(0..9).blocking().unwrap());
+    kill(pid(&server.child), Signal::STOP);
+    let begun = Instant::now();
+    let limit = Duration::from_millis(200);
+    let asks: [&dyn Fn() -> AcquireError; 3] = [
+        &|| stage::block_on(table.exclusive(0..9).within(limit).acquire()).unwrap_err(),
+        &|| table.exclusive(0..9).within(limit).blocking().unwrap_err(),
+        &|| table.together([(Mode::Exclusive, 0..9)]).within(limit).blocking().unwrap_err(),
+    ];
+    for ask in asks {
+        let error = ask();
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+        assert!(error.to_string().contains("'t'"), "{error}");
+        assert!(begun.elapsed() < SOON, "{:?} to show it", begun.elapsed());
+    }
+    kill(pid(&server.child), Signal::CONT);
+    drop(table.exclusive(0..9).within(Duration::from_secs(20)).blocking().unwrap());
+}
+
+/// Its lease went on for as long as the command ran: it was not lost meanwhile.
+#[test]
+fn a_command_that_ended_before_its_lease_has_lost_nothing() {
+    let stage = Stage::new();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "3"]);
+    let go = stage.file("go");
+    let shell = format!("while ! test -e {}; do sleep 0.02; done", go.display());
+    let holder = Holder::by(&stage, &server, &shell);
+    server.kill();
+    std::fs::write(&go, "").unwrap();
+    let (status, _, said) = stage::ended(holder.farlock.wait_with_output().unwrap());
+    assert_eq!((status, said.contains("[lost]")), (0, true), "{said}");
+    assert!(said.contains("was held until the command had ended, and could not be"), "{said}");
+    // One that goes on for longer is killed.
+    [go, stage.file("pid")].iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    server = Serving::listening(&stage, &server.address.clone(), &["--lease", "1"]);
+    let holder = Holder::by(&stage, &server, &shell);
+    server.kill();
+    let (status, _, said) = stage::ended(holder.farlock.wait_with_output().unwrap());
+    assert_eq!(
+        (status, said.contains("is lost, and its command is killed")),
+        (137, true),
+        "{said}"
+    );
 }

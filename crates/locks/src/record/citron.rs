@@ -8,6 +8,7 @@ mod clean;
 mod convert;
 mod course;
 mod divide;
+mod living;
 mod place;
 mod repair;
 pub mod split;

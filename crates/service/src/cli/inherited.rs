@@ -74,7 +74,8 @@ fn was_open(was_closed: &AtomicBool) -> io::Result<()> {
     }
 }
 
-fn is_ignored(signal: i32) -> bool {
+/// Whether a signal does nothing in this process.
+pub(super) fn is_ignored(signal: i32) -> bool {
     let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is changed, and what is found is written to a local that any bits are a
     // value of.

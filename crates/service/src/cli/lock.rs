@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::text::{in_words, shown};
 use farlock::{
-    AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session, SessionError,
+    AcquireError, ConnectError, Life, LostReason, Participant, RegionOptions, ReleaseError,
+    Session, SessionError,
 };
 use rustix::process::Signal;
 
@@ -283,6 +284,8 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
 enum Step {
     /// The server could not be reached, and will be tried again.
     Unreached(Failure),
+    /// It has been, and has not answered, and will be tried again.
+    Unanswered,
     /// The server, or the region, has answered.
     Opened,
     /// It is over.
@@ -312,6 +315,7 @@ fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), 
     let answer = loop {
         match told.recv_timeout(patience.saturating_sub(begun.elapsed())) {
             Ok(Step::Unreached(failure)) => (patience, unreached) = (limit, Some(failure)),
+            Ok(Step::Unanswered) => (patience, unreached) = (limit, None),
             Ok(Step::Opened) => {
                 (patience, unreached) = (limit.saturating_add(ROUND_TRIPS), None);
             }
@@ -339,16 +343,17 @@ fn open(
     const PAUSE_MAX: Duration = Duration::from_millis(100);
     let mut pause = PAUSE_MIN;
     loop {
-        let failure = match Session::open_tethered(options) {
-            Err(SessionError::Connect(error)) if error.is_of_server_away() => {
-                Failure::from(SessionError::from(error))
-            }
+        let error = match Session::open_tethered(options) {
+            Err(SessionError::Connect(error)) if error.is_of_server_away() => error,
             opened => return Ok(opened?),
         };
+        let is_silent = matches!(error, ConnectError::NoAnswer { .. });
+        let failure = Failure::from(SessionError::from(error));
         if !args.waits() {
             return Err(failure.hinting_too("; -w SECONDS goes on trying for so long"));
         }
-        if !tell(Step::Unreached(failure.clone())) {
+        let step = if is_silent { Step::Unanswered } else { Step::Unreached(failure.clone()) };
+        if !tell(step) {
             return Err(failure);
         }
         std::thread::sleep(pause);
@@ -414,15 +419,27 @@ fn run_under(
 ) -> Result<Exit, Failure> {
     let (ended, guardian, is_told) = job.run(&guard, region)?;
     let name = guard.name().to_owned();
+    let (ended_at, left) = (Instant::now(), guard.remaining());
     let lost = guard.lost_reason();
-    let released = guard.release();
+    let released = guard.release().err().and_then(reason_of);
+    // The server was silent until the lease ended, and that was after the command had.
+    let is_unheard = lost.is_none() && left.is_some_and(|left| ended_at.elapsed() >= left);
     drop(session);
     guardian.end();
-    let lost = lost.or(released.err().and_then(reason_of));
-    if let Some(reason) = lost.filter(|_| !is_told) {
-        let hint = "others may have had it too: see what the command has done, and whether that \
-                    is to be done again";
-        say(Failure::lost(&name, "was lost while the command ran", reason, hint));
+    if let Some(reason) = lost.or(released).filter(|_| !is_told) {
+        let (how, hint) = if is_unheard {
+            (
+                "was held until the command had ended, and could not be given back",
+                "others have it, or will once its lease has ended",
+            )
+        } else {
+            (
+                "was lost while the command ran",
+                "others may have had it too: see what the command has done, and whether that is \
+                 to be done again",
+            )
+        };
+        say(Failure::lost(&name, how, reason, hint));
     }
     Ok(match ended {
         Ended::Command(exit) => exit,

@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::inherited::is_ignored;
 use super::places::Places;
 use super::report::{Exit, Failure, say};
 
@@ -34,8 +35,9 @@ use super::report::{Exit, Failure, say};
 /// the region: so it listens on this host alone, unless --plaintext says that the network is
 /// trusted.
 ///
-/// It ends at SIGINT, SIGTERM and SIGHUP. Exit status: 0 then; 64 for wrong usage, 69 if the region
-/// or the address cannot be used, 71 if the system refuses.
+/// It ends at SIGINT, SIGTERM and SIGHUP, but for those that its caller ignores. Exit status: 0
+/// then; 64 for wrong usage, 69 if the region or the address cannot be used, 71 if the system
+/// refuses.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Where to listen; port 0 is any that is free.
@@ -89,7 +91,9 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         check_loopback(&args.listen)?;
     }
     let failed = |error| Failure::system("signals cannot be awaited", error);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    // What its caller ignores, as nohup(1) does, does not end it either.
+    let ends_by = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals = Signals::new(ends_by).map_err(failed)?;
     take_all_descriptors();
     let options = places.options.clone().named(&args.region).labelled("farlock serve");
     places.heed_state_dir(&args.region);
@@ -106,9 +110,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let address = server.address().map_err(|error| Failure::system("the address", error))?;
     let (stopper, closer) = (server.stopper(), signals.handle());
     let waiting = std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            stopper.stop();
-        }
+        let signal = signals.forever().next();
+        signal.inspect(|_| stopper.stop())
     });
     let how = if args.tls.is_some() { "over TLS " } else { "" };
     say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
@@ -118,8 +121,11 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let served = server.run();
     closer.close();
     // It does nothing that could panic.
-    let _ = waiting.join();
+    let signal = waiting.join().ok().flatten();
     served.map_err(|error| Failure::system("cannot serve any more", error))?;
+    if let Some(name) = signal.and_then(signal_hook::low_level::signal_name) {
+        say(format_args!("farlock: {name}: region '{}' is served no more", shown(&args.region)));
+    }
     Ok(Exit::OK)
 }
 

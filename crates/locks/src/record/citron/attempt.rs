@@ -2,7 +2,8 @@
 
 use farlock_fabric::{Fault, Nanos, Wait, WideAtomics};
 
-use super::course::{Course, Half, Living, Stand};
+use super::course::{Course, Half, Stand};
+use super::living::Living;
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
 use super::take::{By, Claim, look};
 use crate::site::Site;

@@ -6,7 +6,8 @@
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, Plan, Stand, execute, living};
+use super::course::{Course, Half, Plan, Stand, execute};
+use super::living::living;
 use super::repair::{Bar, Params, bits_of, has_mended};
 use super::take::{Way, exempt_parent, seen};
 use super::tree::{FANOUT, Node};

@@ -9,7 +9,8 @@ use farlock_fabric::verb::Link;
 use farlock_fabric::{Addr, Fault, Verb, WideAtomics};
 
 use super::attempt::InTheWay;
-use super::course::{Chain, Course, Half, Stand, execute, living, post};
+use super::course::{Chain, Course, Half, Stand, execute, post};
+use super::living::living;
 use super::repair::{Params, Until, Wanted, has_mended};
 use super::take::{self, By, coming_to_read, counting, giving_back, leaving, looking};
 use super::tree::Node;

@@ -7,7 +7,8 @@
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
-use super::course::{Course, Half, Living, Plan, Stand, living};
+use super::course::{Course, Half, Plan, Stand};
+use super::living::{Living, living};
 use super::tree::Node;
 use super::word::{self, NodeWord};
 use crate::event::Event;

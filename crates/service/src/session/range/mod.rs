@@ -169,6 +169,9 @@ impl RangeRequest {
     /// # Errors
     /// See [`AcquireError`].
     pub fn blocking(self) -> Result<RangeGuard, AcquireError> {
+        if self.table.hub().is_far && matches!(self.patience, Patience::For(_)) {
+            return self.acquire().block();
+        }
         let (deadline, mut anew) = (self.patience.deadline(), Anew::default());
         loop {
             match self.block(deadline) {
@@ -260,13 +263,40 @@ impl Future for RangeAcquire {
                     this.stop_watching();
                     this.stage = Stage::New;
                 }
-                ending => return this.ended(ending),
+                ending => return Poll::Ready(this.end(ending)),
             }
         }
     }
 }
 
 impl RangeAcquire {
+    /// Blocks this thread as a task would wait: a server that falls silent does not keep it for
+    /// longer than it wants to wait.
+    fn block(mut self) -> Result<RangeGuard, AcquireError> {
+        loop {
+            let ending = self.begin_far(false).unwrap_or_else(|| self.block_once());
+            match ending {
+                Err(error) if self.anew.is_due(&error) => self.stop_watching(),
+                ending => return self.end(ending),
+            }
+        }
+    }
+
+    /// Waits for what the session's thread does.
+    fn block_once(&self) -> Ending {
+        let Stage::Waits { fate, .. } = &self.stage else {
+            panic!("the session's thread goes on");
+        };
+        fate.block(self.deadline).unwrap_or_else(|| self.give_up(fate))
+    }
+
+    /// The session's thread is to leave the line.
+    fn give_up(&self, fate: &Fate<Ending>) -> Ending {
+        let ending = fate.abandon().unwrap_or(Ok(None));
+        self.request.table.hub().nudge();
+        ending
+    }
+
     fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
         if let Stage::New = self.stage
             && let Some(ending) = self.begin()
@@ -278,12 +308,7 @@ impl RangeAcquire {
         };
         match fate.poll(cx) {
             Poll::Pending if self.deadline.is_none_or(|at| Instant::now() < at) => Poll::Pending,
-            Poll::Pending => {
-                let ending = fate.abandon().unwrap_or(Ok(None));
-                // The session's thread is to leave the line.
-                self.request.table.hub().nudge();
-                Poll::Ready(ending)
-            }
+            Poll::Pending => Poll::Ready(self.give_up(fate)),
             ended => ended,
         }
     }
@@ -359,15 +384,15 @@ impl RangeAcquire {
         }
     }
 
-    fn ended(&mut self, ending: Ending) -> Poll<Result<RangeGuard, AcquireError>> {
+    fn end(&mut self, ending: Ending) -> Result<RangeGuard, AcquireError> {
         self.stop_watching();
         self.stage = Stage::Done;
         let request = &self.request;
-        Poll::Ready(match ending {
+        match ending {
             Ok(Some(grant)) => Ok(request.guard(grant)),
             Ok(None) => Err(request.refused()),
             Err(error) => Err(error),
-        })
+        }
     }
 
     fn stop_watching(&self) {

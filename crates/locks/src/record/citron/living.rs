@@ -1,0 +1,263 @@
+//! The requests of living clients, as their records say and as they are written down.
+
+use farlock_fabric::verb::CHAIN_MAX;
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot, Verb};
+
+use super::course::{Course, Half, NextWord, Plan, ReachWord, UnitsWord, post};
+use super::tree::Node;
+use super::word::NodeWord;
+use crate::shelf::Shelved;
+use crate::site::Site;
+use crate::slot::{self, Phase, SlotWord};
+use crate::want::Mode;
+
+/// A request of a client that lives, as its record says.
+#[derive(Clone, Debug)]
+pub(super) struct Living {
+    pub(super) who: Mailbox,
+    pub(super) course: Course,
+    phase: Phase,
+    /// It only clears bits of the dead.
+    pub(super) cleans: bool,
+    /// It tries.
+    pub(super) tries: bool,
+    /// It may have bits of its next node, or be counted for it.
+    claims: bool,
+    /// It may ask newcomers at a node above its next one to wait.
+    calls: bool,
+    /// The ticket that it has at its next node, or may have.
+    ticket: Option<u16>,
+}
+
+impl Living {
+    /// A request as the words of its record have it; `None` if they say nothing, or nothing that
+    /// makes sense.
+    fn decode(plan: Plan, who: Mailbox, state: SlotWord, units: u64) -> Option<Self> {
+        let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
+        let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
+        let (is_part, units) = (units.part() != 0, units.start()..units.end());
+        if units.is_empty() || units.end > plan.tree.units() {
+            return None;
+        }
+        let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
+        let mut course = Course::of(plan, mode, units, is_part);
+        course.has = (reach.has() as usize).min(course.nodes.len());
+        course.both = reach.both() != 0;
+        let next = NextWord(state.ticket());
+        if next.single() != 0 {
+            course.goes_one_by_one(next.part() as u8);
+        }
+        // Who reads what is above a node may claim it without another word.
+        let claims = reach.claims() != 0 || phase == Phase::Opening;
+        let ticket = next.ticket().checked_sub(1).map(|ticket| ticket as u16);
+        let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
+        Some(Self { who, course, phase, cleans, tries, claims, calls, ticket })
+    }
+
+    /// One that holds all that it wants, as it has written down.
+    fn shelved(plan: Plan, owner: EndpointId, shelved: Shelved) -> Option<Self> {
+        let units = UnitsWord(shelved.part);
+        let (is_part, units) = (units.part() != 0, units.start()..units.end());
+        if units.is_empty() || units.end > plan.tree.units() {
+            return None;
+        }
+        let mut course = Course::of(plan, shelved.mode, units, is_part);
+        course.has = course.nodes.len();
+        Some(Self {
+            who: Mailbox { endpoint: owner, slot: Slot(0) },
+            course,
+            phase: Phase::Held,
+            cleans: false,
+            tries: false,
+            claims: false,
+            calls: false,
+            ticket: None,
+        })
+    }
+
+    /// Whether it may ask newcomers at this node to wait.
+    pub(super) fn calls_at(&self, node: Node) -> bool {
+        self.calls
+            && self.course.nodes.get(self.course.has).is_some_and(|&next| node.is_above(next))
+    }
+
+    /// Whether it just takes a ticket at this node.
+    pub(super) fn gets_in_line(&self, node: Node) -> bool {
+        self.phase == Phase::Coming && self.is_next(node)
+    }
+
+    /// Whether it is its turn at this node whose word was as `seen`, or may be.
+    pub(super) fn has_turn(&self, node: Node, seen: NodeWord) -> bool {
+        // A client that has left may say that it holds for a while.
+        let may_hold = seen.occ() != 0 && self.course.is_exclusive();
+        let holds = may_hold && self.course.held().contains(&node);
+        holds || self.ticket_of(node) == Some(seen.turn())
+    }
+
+    /// The ticket by which it is in line at this node, or may be.
+    pub(super) fn ticket_of(&self, node: Node) -> Option<u16> {
+        self.ticket.filter(|_| self.is_next(node))
+    }
+
+    fn is_next(&self, node: Node) -> bool {
+        self.course.nodes.get(self.course.has) == Some(&node)
+    }
+
+    /// Whether it is a cleaner that occupies this node, whose word was as `seen`.
+    pub(super) fn cleans_below(&self, node: Node, seen: NodeWord) -> bool {
+        self.cleans && self.has_turn(node, seen)
+    }
+
+    /// Whether it wants to read alone.
+    pub(super) fn shares(&self) -> bool {
+        !self.course.is_exclusive()
+    }
+
+    /// Whether it gives back what it has.
+    pub(super) fn leaves(&self) -> bool {
+        self.phase == Phase::Leaving
+    }
+
+    /// Whether what its record says changes before long, whatever others do.
+    pub(super) fn is_about_to_change(&self) -> bool {
+        matches!(self.phase, Phase::Opening | Phase::Coming | Phase::Leaving)
+    }
+
+    /// The nodes that it has, or may have something of.
+    fn reached(&self) -> &[Node] {
+        self.course.reached(self.claims).0
+    }
+
+    /// Whether it waits, or may soon, for one that has reached these nodes in this mode.
+    pub(super) fn awaits(&self, (nodes, mode): (&[Node], Mode)) -> bool {
+        let goes_with = mode == Mode::Shared && !self.course.is_exclusive();
+        let mut missing = self.course.nodes[self.course.has..].iter();
+        !goes_with && missing.any(|&own| nodes.iter().any(|&node| own.meets(node)))
+    }
+
+    /// Whether it is counted by this word of this node as one below, or may be.
+    pub(super) fn may_be_below(&self, node: Node, half: Half) -> bool {
+        let counts = self.course.both || Half::of(self.course.mode) == half;
+        counts && self.course.is_notified(self.reached(), node)
+    }
+
+    /// Whether it is counted by this node as a reader of it, or may be.
+    pub(super) fn may_read(&self, node: Node) -> bool {
+        // Of what it has bits it is not counted as a reader, until it claims the last of them.
+        let has_bits = self.course.is_one_by_one() && self.is_next(node) && !self.claims;
+        let may_read = self.course.both || self.shares();
+        may_read && self.reached().contains(&node) && !has_bits
+    }
+
+    /// What it reads of this node, or may read: of a leaf these bits, of another one all.
+    pub(super) fn reads(&self, node: Node) -> u64 {
+        match self.may_read(node) {
+            true => self.course.mask_of(node).unwrap_or(u64::MAX),
+            false => 0,
+        }
+    }
+
+    /// The bits of this leaf that it has, or may have.
+    pub(super) fn bits(&self, leaf: Node) -> u64 {
+        match self.takes_bits_of(leaf) && self.reached().contains(&leaf) {
+            true if self.is_next(leaf) && !self.claims => self.course.mask_of_part(),
+            true => self.course.plan.tree.mask(leaf, &self.course.units()),
+            false => 0,
+        }
+    }
+
+    /// Whether it takes bits of this leaf, if it wants it at all.
+    fn takes_bits_of(&self, leaf: Node) -> bool {
+        self.course.is_exclusive() || self.course.is_one_by_one() && self.is_next(leaf)
+    }
+}
+
+/// Every request of a living client at this lock but this slot's own, in its slot or on the shelf;
+/// one that is just written down may be there twice. Costs two reads for each slot of every
+/// endpoint there, with a doorbell for sixteen, one for each block that clients have of the shelf,
+/// and one at last. A word of the tree that was read before was as these say, or it has changed
+/// since.
+///
+/// A hold that goes from one record to others meanwhile may be seen in none of them: whoever lets
+/// it go says so in between, and this looks again.
+pub(super) async fn living<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+) -> Result<Vec<Living>, Fault> {
+    let mut moves = 0;
+    loop {
+        let found = look_around(site, plan, lock).await?;
+        if !plan.minds_moves {
+            return Ok(found);
+        }
+        site.endpoint.read64(Plan::moves(lock)).await?;
+        let now = site.endpoint.old() as u64;
+        if now == moves {
+            return Ok(found);
+        }
+        moves = now;
+    }
+}
+
+/// The slots of all endpoints that live, but for this one.
+fn others<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Vec<Mailbox> {
+    // In which order they are read must not matter.
+    let (slots, from_last) = (site.endpoint.slots(), !plan.minds_moves);
+    let slots = (0..slots).map(|slot| Slot(if from_last { slots - 1 - slot } else { slot }));
+    let living = site.endpoint.occupied().filter_map(|index| site.endpoint.occupant(index));
+    let all = living.flat_map(|endpoint| slots.clone().map(move |slot| Mailbox { endpoint, slot }));
+    all.filter(|who| *who != site.me).collect()
+}
+
+/// The same, where no hold goes from one record to others.
+async fn look_around<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+) -> Result<Vec<Living>, Fault> {
+    let mut found = Vec::new();
+    if plan.shelf_first {
+        on_shelf(site, plan, lock, &mut found).await?;
+    }
+    // What is read with one doorbell is seldom overtaken: those that do not mind it, to show what
+    // it does, read one by one.
+    let at_once = if plan.minds_moves { CHAIN_MAX / 2 } else { 1 };
+    for others in others(site, plan).chunks(at_once) {
+        let record = |who: &Mailbox| site.endpoint.record(who.endpoint.index, who.slot);
+        let reads = others.iter().flat_map(|who| {
+            let state = Verb::Read { addr: record(who), words: slot::LOCK as u16 + 1 };
+            // If it has gone on to other units since, it has nothing any more of what it had.
+            let units = Verb::Read { addr: record(who).plus(8 * slot::PART as u64), words: 1 };
+            [state, units]
+        });
+        site.endpoint.completion(post(site.endpoint, reads)).await?;
+        for (number, &who) in others.iter().enumerate() {
+            let mut words = [0; slot::LOCK + 1];
+            site.endpoint.copy_read(2 * number, &mut words);
+            let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.link(2 * number + 1));
+            if words[slot::LOCK] == lock.bits() && state.phase() != 0 {
+                found.extend(Living::decode(plan, who, state, units.old as u64));
+            }
+        }
+    }
+    if !plan.shelf_first {
+        on_shelf(site, plan, lock, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// Those whose holds are written down.
+async fn on_shelf<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+    found: &mut Vec<Living>,
+) -> Result<(), Fault> {
+    let Some(shelf) = plan.shelf_of(lock) else { return Ok(()) };
+    let tell = |owner, shelved: Shelved| {
+        let is_here = shelved.lock == lock;
+        found.extend(is_here.then(|| Living::shelved(plan, owner, shelved)).flatten());
+    };
+    shelf.for_each(site.endpoint, tell).await
+}

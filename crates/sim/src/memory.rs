@@ -1,7 +1,8 @@
 //! Memory nodes and their regions: flat arrays of words, zero until written.
 //!
-//! A region's words are allocated zeroed, so that a page nobody touched costs nothing. Effects here
-//! are instantaneous; when they happen is the business of [`crate::transit`].
+//! A region's words are allocated zeroed, so that a page nobody touched costs nothing. A hollow
+//! region has none: of its words only their number counts. Effects here are instantaneous; when
+//! they happen is the business of [`crate::transit`].
 
 use farlock_fabric::verb::{masked_cas64, masked_cas128, masked_faa64, masked_faa128};
 use farlock_fabric::{Addr, Fault, RegionId};
@@ -43,6 +44,7 @@ struct Region {
     node: NodeId,
     /// Words in use; the rest of `words` is room to grow.
     len: usize,
+    /// None of a hollow region.
     words: Vec<u64>,
     /// The words in use when the node was last saved.
     saved: Vec<u64>,
@@ -73,6 +75,17 @@ impl Memory {
         RegionId(id)
     }
 
+    pub(crate) fn add_hollow(&mut self, node: NodeId, bytes: u64) -> RegionId {
+        let id = self.add(node, 0, 0);
+        self.regions[usize::from(id.0)].len = bytes.div_ceil(8) as usize;
+        id
+    }
+
+    pub(crate) fn is_hollow(&self, addr: Addr) -> bool {
+        let region = self.regions.get(usize::from(addr.region().0));
+        region.is_some_and(|region| region.words.is_empty() && region.len > 0)
+    }
+
     pub(crate) fn grow(&mut self, region: RegionId, bytes: u64) {
         let region = &mut self.regions[usize::from(region.0)];
         region.len += bytes.div_ceil(8) as usize;
@@ -89,7 +102,7 @@ impl Memory {
     /// Remembers every word of this node as it is.
     pub(crate) fn save(&mut self, node: NodeId) {
         for region in self.regions.iter_mut().filter(|region| region.node == node) {
-            region.saved = region.words[..region.len].to_vec();
+            region.saved = region.words.iter().take(region.len).copied().collect();
         }
     }
 
@@ -105,7 +118,7 @@ impl Memory {
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         let all = |region| {
             let Region { len, words, saved, .. }: &Region = region;
-            words[..*len].iter().chain(saved).copied()
+            words.iter().take(*len).chain(saved).copied()
         };
         self.regions.iter().flat_map(all)
     }
@@ -146,12 +159,14 @@ impl Memory {
 
     #[inline]
     pub(crate) fn read(&self, place: Place) -> u64 {
-        self.regions[place.region].words[place.word]
+        self.regions[place.region].words.get(place.word).copied().unwrap_or(0)
     }
 
+    /// So many words that an atomic changes. A hollow region has none.
     #[inline]
-    fn wide(&mut self, place: Place) -> &mut [u64] {
-        &mut self.regions[place.region].words[place.word..place.word + 2]
+    fn atomic_words(&mut self, place: Place, count: usize) -> Result<&mut [u64], Fault> {
+        let words = self.regions[place.region].words.get_mut(place.word..place.word + count);
+        words.ok_or(Fault::Unsupported)
     }
 
     /// Performs an atomic; returns the word before and after.
@@ -179,7 +194,7 @@ impl Memory {
     #[inline]
     fn atomic64(&mut self, addr: Addr, next: impl Fn(u64) -> u64) -> Result<(u128, u128), Fault> {
         let place = self.place(addr, 1, 8)?;
-        let word = self.word(place, 0);
+        let [word] = self.atomic_words(place, 1)? else { unreachable!("one was asked for") };
         let old = *word;
         *word = next(old);
         Ok((old.into(), (*word).into()))
@@ -192,7 +207,7 @@ impl Memory {
         next: impl Fn(u128) -> u128,
     ) -> Result<(u128, u128), Fault> {
         let place = self.place(addr, 2, 16)?;
-        let words = self.wide(place);
+        let words = self.atomic_words(place, 2)?;
         let old = u128::from(words[0]) | u128::from(words[1]) << 64;
         let new = next(old);
         (words[0], words[1]) = (new as u64, (new >> 64) as u64);

@@ -139,6 +139,11 @@ impl Core {
         }
         if !started {
             self.begin_transfer(index)?;
+            if self.memory.is_hollow(self.flights.at(index).addr) {
+                // A read finds the zeros that it brought along, a write is forgotten.
+                self.flights.at_mut(index).old = 0;
+                return Ok(true);
+            }
         }
         let cargo = self.flights.cargo(index);
         let (words, tear) = (cargo.data.len() as u32, cargo.tear);

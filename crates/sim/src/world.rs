@@ -257,6 +257,15 @@ impl Handle {
         Addr::new(core.memory.add(node, bytes, bytes_max), 0)
     }
 
+    /// A new region of which lengths alone count: a write is forgotten, a read finds zeros, an
+    /// atomic is [`Fault::Unsupported`](farlock_fabric::Fault). Transfers take as long as others,
+    /// and the region takes no memory.
+    pub fn hollow_region(&self, node: NodeId, bytes: u64) -> Addr {
+        let mut core = self.shared.core.borrow_mut();
+        assert!(usize::from(node.0) < core.nodes.len(), "there is no such node");
+        Addr::new(core.memory.add_hollow(node, bytes), 0)
+    }
+
     /// Adds `bytes` to a region.
     ///
     /// # Panics

@@ -155,13 +155,29 @@ pub fn checked<E: WideAtomics, L: Lock<E>>(lock: L) -> Rc<dyn CheckedLock<E>> {
 /// # Errors
 /// The name is not understood.
 pub fn named<E: WideAtomics + SyncedClock>(spec: &str) -> Result<Rc<dyn AnyLock<E>>, SpecError> {
-    registry::visit(spec, Name)
+    registry::visit(spec, Name { has_room: false })
 }
 
-struct Name;
+/// The same for a lock that lies in memory which was asked for by its own size.
+///
+/// # Errors
+/// The name is not understood.
+pub fn named_with_room<E: WideAtomics + SyncedClock>(
+    spec: &str,
+) -> Result<Rc<dyn AnyLock<E>>, SpecError> {
+    registry::visit(spec, Name { has_room: true })
+}
+
+struct Name {
+    has_room: bool,
+}
 
 impl<E: WideAtomics> Visitor<E> for Name {
     type Output = Rc<dyn AnyLock<E>>;
+
+    fn asks_for_size(&self) -> bool {
+        self.has_room
+    }
 
     fn visit<L: Lock<E>>(self, lock: L) -> Self::Output {
         Rc::new(Known(lock))

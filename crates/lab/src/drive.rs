@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::clock;
+use crate::fs::FsError;
 use crate::judge::{Entered, Judge};
 use crate::latency::Latency;
 use crate::workload::Draws;
@@ -97,6 +98,9 @@ pub enum Failure {
     /// It could not release.
     #[error("a lock was not released")]
     Release(#[from] ReleaseError),
+    /// A file was not read or written.
+    #[error("a request to a file failed")]
+    File(#[from] FsError),
     /// A transaction could neither commit nor begin again.
     #[error("a transaction failed")]
     Transaction(#[from] Abort),
@@ -201,6 +205,11 @@ impl<'a> Pace<'a> {
         Self { control, phase, left: 0, share }
     }
 
+    /// Whether the phase lasts: whoever waits for others between two laps goes on waiting.
+    pub fn lasts(&self) -> bool {
+        self.control.is_in(self.phase)
+    }
+
     /// Whether there is another lap.
     #[inline(always)]
     pub fn goes_on(&mut self) -> bool {
@@ -239,8 +248,10 @@ pub struct Tally {
     pub elapsed_ns: Nanos,
     /// Atomics, reads, writes and sends it posted while measured.
     pub verbs: [u64; 4],
-    /// How long acquisitions took.
+    /// How long acquisitions took; of clients of files, whole writes.
     pub latency: Latency,
+    /// Of clients of files: how long whole reads took.
+    pub reads: Latency,
 }
 
 impl Tally {
@@ -258,6 +269,7 @@ impl Tally {
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.verbs = std::array::from_fn(|kind| self.verbs[kind].max(other.verbs[kind]));
         self.latency.add(&other.latency);
+        self.reads.add(&other.reads);
         self
     }
 }

@@ -92,6 +92,11 @@ impl<'a> Judge<'a> {
         &self.words[lock * LINE_WORDS..(lock + 1) * LINE_WORDS]
     }
 
+    /// The judge's word of this lock, or of what else has its number.
+    pub(crate) fn word(&self, lock: usize) -> &'a AtomicU64 {
+        &self.words[lock * self.stride]
+    }
+
     #[inline(always)]
     fn place(&self, lock: u32) -> &AtomicU64 {
         &self.words[lock as usize * self.stride]

@@ -14,6 +14,7 @@ mod daemon;
 pub mod drive;
 pub mod face;
 pub mod figure;
+pub mod fs;
 pub mod growing;
 pub mod judge;
 pub mod latency;

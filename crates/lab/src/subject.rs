@@ -90,7 +90,7 @@ impl<E: Endpoint, L: Lock<E>> Site<E, L> {
 }
 
 /// A processor is kept busy; a simulated client sleeps.
-async fn work<E: Endpoint>(endpoint: &E, nanos: Nanos) {
+pub(crate) async fn work<E: Endpoint>(endpoint: &E, nanos: Nanos) {
     if E::SHARES_PROCESSORS {
         let end = endpoint.now() + nanos;
         while endpoint.now() < end {

@@ -10,8 +10,8 @@ use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
 use farlock_lab::{
-    arrbench, client, connections, face, figure, growing, restarts, served, service_times, speed,
-    stores, storm, takeover,
+    arrbench, client, connections, face, figure, fs, growing, restarts, served, service_times,
+    speed, stores, storm, takeover,
 };
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -37,6 +37,8 @@ enum Command {
     Drift(drift::DriftArgs),
     /// A paper's figure or table, ours beside theirs.
     Figure(figure::FigureArgs),
+    /// A file system in far memory, under range locks and others: OLTP and BT-IO.
+    Fs(fs::FsArgs),
     /// Long reads among short transactions, with leases of one length and of several.
     LongReads(long_reads::LongReadsArgs),
     /// Shows a run that `check` found, verb by verb.
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::ConnectionsServer(args) => connections::serve(&args),
         Command::Drift(args) => drift::run(&args, &origin()),
         Command::Figure(args) => figure::run(&args, &origin()),
+        Command::Fs(args) => fs::run(&args, &origin()),
         Command::Growing(args) => growing::run(&args, &origin()),
         Command::LongReads(args) => long_reads::run(&args, &origin()),
         Command::Replay(args) => check::replay(&args),

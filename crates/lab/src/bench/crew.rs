@@ -27,6 +27,7 @@ use super::orders::{Answer, Order, region_options};
 use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Phase, Tally};
+use crate::fs;
 use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, SYSTEM_KINDS, rival};
 use crate::scratch::Scratch;
 use crate::subject::ServeAt;
@@ -172,7 +173,19 @@ impl Crew {
         }
         let tallies = self.collect(processes, patience)?;
         let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
-        let lost = match subject {
+        let lost = self.lost(trial, exclusive)?;
+        Ok(Outcome { tallies, lost })
+    }
+
+    /// What was lost unseen, when all clients have ended.
+    fn lost(&self, trial: &Trial, exclusive: u64) -> anyhow::Result<u64> {
+        let (arena, words) = (Arena::of(trial), self.region.words());
+        if let Some(course) = &trial.fs {
+            let files = &words[arena.words_before_locks()..];
+            let judge = arena.judge(words);
+            return Ok(fs::lost_between_processes(&trial.subject, course, judge, files)?);
+        }
+        Ok(match rival(&trial.subject) {
             // The lines of `raw` are private; their owners have judged them.
             Some(Rival::Raw) => 0,
             Some(Rival::Command(_)) => match self.checked(trial) {
@@ -180,8 +193,7 @@ impl Crew {
                 None => 0,
             },
             _ => arena.judge(words).lost(exclusive),
-        };
-        Ok(Outcome { tallies, lost })
+        })
     }
 
     /// Where the check words of commands are, if this trial judges some.

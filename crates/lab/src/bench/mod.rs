@@ -482,6 +482,7 @@ impl<'a> Bench<'a> {
                 skip_release: (args.skip_release * Course::CERTAIN) as u32,
             },
             txn: args.txn.course(),
+            fs: None,
             near_wrap: args.near_wrap,
             warm_up_ns: nanos(args.warmup.unwrap_or(warm_up)),
             span,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_locks::{Client, Lock};
-use farlock_sim::{Config, Ended, Task, Weakness, World};
+use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Cycles, Failure, Laps, Phase, Tally};
@@ -53,7 +53,7 @@ pub fn run(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<(Outcome,
             }))
         })
         .collect::<Result<_, SpecError>>()?;
-    direct(&world, &words, trial);
+    direct(&world, world.endpoint(), &words, trial);
     match world.run() {
         Ended::Finished => {}
         ended => bail!("the simulated world ended in {ended:?}"),
@@ -68,7 +68,7 @@ pub fn run(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<(Outcome,
 }
 
 /// The world of a trial.
-fn config(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<Config> {
+pub(crate) fn config(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<Config> {
     // One more gives the signals, and one may be a lock server.
     let endpoints = u16::try_from(trial.clients + 2).context("too many clients")?;
     let slots = trial.tasks.max(trial.txn.map_or(0, |txn| txn.locks_each.into()));
@@ -83,7 +83,8 @@ fn config(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<Config> {
         slots_per_endpoint: default.slots_per_endpoint.max(slots),
         ..default
     };
-    if trial.workload.ranges.is_some() && registry::promises(&trial.subject)?.served {
+    let in_parts = trial.workload.ranges.is_some() || trial.fs.is_some();
+    if in_parts && registry::promises(&trial.subject)?.served {
         // Each core of a server has a mailbox, with room for a letter of each client.
         config.slots_per_endpoint = config.slots_per_endpoint.max(SERVER_SLOTS);
         config.mailbox_cells = config.mailbox_cells.max(2 * trial.clients);
@@ -95,13 +96,12 @@ fn config(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<Config> {
 }
 
 /// Gives the signals at their times.
-fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
+pub(crate) fn direct(world: &World, endpoint: SimEndpoint, words: &Rc<[AtomicU64]>, trial: &Trial) {
     let arena = Arena::of(trial);
     if let Span::Acquisitions(cycles) = trial.span {
         arena.control(words).set_budget(cycles);
     }
     arena.control(words).begin(Phase::WarmUp);
-    let endpoint = world.endpoint();
     let (words, warm_up, span) = (Rc::clone(words), trial.warm_up_ns, trial.span);
     world.spawn(endpoint.id(), async move {
         let control = arena.control(&words);
@@ -115,7 +115,7 @@ fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
 }
 
 /// The server of this lock, if it has one.
-fn begin_service(world: &World, subject: &str) -> anyhow::Result<Option<EndpointId>> {
+pub(crate) fn begin_service(world: &World, subject: &str) -> anyhow::Result<Option<EndpointId>> {
     if !registry::promises(subject)?.served {
         return Ok(None);
     }

@@ -8,6 +8,7 @@ use farlock_locks::registry::{self, SpecError};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Control, Course, Failure, Laps, Tally, drive};
+use crate::fs::{self, FsCourse};
 use crate::judge::Judge;
 use crate::rival::rival;
 use crate::transactions::TxnCourse;
@@ -59,6 +60,8 @@ pub struct Trial {
     pub span: Span,
     /// If cycles are transactions: what they are like.
     pub txn: Option<TxnCourse>,
+    /// If clients read and write files: what they do.
+    pub fs: Option<FsCourse>,
     /// After so many acquisitions of a lock its counts wrap or are reset, if it begins near that.
     pub near_wrap: Option<u16>,
 }
@@ -177,6 +180,10 @@ const RIVAL_WORDS: usize = 2;
 impl Arena {
     /// An arena for the locks of this trial.
     pub fn of(trial: &Trial) -> Self {
+        if let Some(course) = &trial.fs {
+            let (lock_words, judged) = (fs::words(&trial.subject, course), course.judged());
+            return Self { locks: 1, lock_words, judged };
+        }
         let kind = registry::kind(&trial.subject);
         let lock_words = kind.map_or(RIVAL_WORDS, |kind| kind.bytes() as usize / 8);
         let locks = trial.workload.locks;

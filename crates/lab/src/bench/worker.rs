@@ -20,6 +20,7 @@ use super::trial::{Arena, Face, Trial};
 use crate::child;
 use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::face::{self, Awaited, Blocking, Commands, Program};
+use crate::fs::FsPlayer;
 use crate::judge::Judge;
 use crate::range_course::OwnRanges;
 use crate::ranges::Ranges;
@@ -149,6 +150,12 @@ impl Worker {
         let endpoint = self.region.endpoint()?;
         let locks = arena.lock_words(self.region.heap().0);
         let subject = &seat.trial.subject;
+        if let Some(course) = &seat.trial.fs {
+            let endpoint = unstruck(endpoint);
+            let player = FsPlayer::new(subject, endpoint, locks, course, seat.client)?;
+            seat.await_start();
+            return Ok(player.block_on(seat.drive(player.laps()))?);
+        }
         Ok(if seat.trial.txn.is_some() || seat.trial.workload.ranges.is_some() {
             let endpoint = unstruck(endpoint);
             registry::visit(subject, OneLapper { endpoint, locks, seat })??

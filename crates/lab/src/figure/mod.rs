@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod false_conflicts;
+mod fs;
 mod plot;
 pub mod queueing;
 pub mod spec;
@@ -100,6 +101,7 @@ fn measure(figure: &Figure, size: &Size) -> anyhow::Result<Measured> {
     let of = |series: &spec::Series| match figure.kind {
         Kind::Bench => bench::values(figure, series, size),
         Kind::Queueing => queueing::values(figure, series, size),
+        Kind::Fs => fs::values(figure, series, size),
         Kind::FalseConflicts => {
             let nodes = series.subject.parse().context("into how many nodes?")?;
             let rate = |&length: &u64| false_conflicts::rate(Tree::LARGEST, length, nodes);

@@ -20,7 +20,9 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-6-16", include_str!("../../figures/citron-6-16.toml")),
     ("citron-6-256", include_str!("../../figures/citron-6-256.toml")),
     ("citron-7", include_str!("../../figures/citron-7.toml")),
+    ("citron-8", include_str!("../../figures/citron-8.toml")),
     ("citron-11", include_str!("../../figures/citron-11.toml")),
+    ("citron-table2", include_str!("../../figures/citron-table2.toml")),
     ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
     (NATIVE, include_str!("../../figures/held.toml")),
     #[cfg(feature = "ycsb")]
@@ -81,7 +83,7 @@ pub struct Figure {
     pub testbed: Option<String>,
     /// How it is measured.
     pub kind: Kind,
-    /// What clients do, as arguments of `bench`, or of `ycsb`.
+    /// What clients do, as arguments of `bench`, of `fs`, or of `ycsb`.
     #[serde(default)]
     pub bench: String,
     /// Of `ycsb`: the option whose values are the points of the axis, `clients` if none is said, or
@@ -110,6 +112,8 @@ pub enum Kind {
     FalseConflicts,
     /// Nanoseconds of an acquisition and release on this machine: by ranges that are held.
     Held,
+    /// Clients of a file system, in a simulation: rates and latencies by clients.
+    Fs,
     /// Clients of a key-value store, in a simulation: by whatever option of `ycsb`.
     #[cfg(feature = "ycsb")]
     Ycsb,

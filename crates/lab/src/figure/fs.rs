@@ -1,0 +1,59 @@
+//! Figures of clients of a file system, as `fs` measures them in a simulation.
+
+use anyhow::Context;
+use clap::Parser;
+
+use super::spec::{Figure, Series, Size};
+use super::value::Value;
+use crate::fs::{FsArgs, Row, WorkloadKind, measure};
+
+/// The arguments of `fs`, as a figure has them.
+#[derive(Parser)]
+#[command(name = "fs", no_binary_name = true, args_override_self = true)]
+struct Line {
+    #[command(flatten)]
+    args: FsArgs,
+}
+
+/// A series, for each number of clients.
+///
+/// # Errors
+/// What the figure says is not understood, or a request failed.
+pub(super) fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::Result<Vec<Value>> {
+    size.at.iter().map(|&clients| value(figure, series, size, clients)).collect()
+}
+
+fn value(figure: &Figure, series: &Series, size: &Size, clients: u64) -> anyhow::Result<Value> {
+    let testbed = figure.testbed.iter().map(|name| format!("--testbed {name}"));
+    // What comes later counts more.
+    let line = format!(
+        "{} {} {} {} --fabric sim --lock {} --clients {clients}",
+        testbed.collect::<String>(),
+        figure.bench,
+        series.bench.as_deref().unwrap_or(""),
+        size.bench,
+        series.subject,
+    );
+    let parsed = Line::try_parse_from(line.split_whitespace()).with_context(|| line.clone())?;
+    let rows = measure(&parsed.args).with_context(|| line.clone())?;
+    Ok(of(rows.first().context("a figure has a row for each lock")?))
+}
+
+/// Of OLTP operations, and what reads take, as the paper's table has it; of BT-IO bytes, and what
+/// all requests take.
+fn of(row: &Row) -> Value {
+    let (rate, times) = match row.workload {
+        WorkloadKind::Oltp => (row.ops_per_s, row.latency_ns.readers),
+        WorkloadKind::Btio => (row.bytes_per_s, row.latency_ns.all),
+    };
+    let verbs = row.per_operation;
+    Value {
+        mean: times.mean,
+        p50: times.p50 as f64,
+        p99: times.p99 as f64,
+        verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
+        // In full BT-IO moves lengths alone; its toy has bytes, which are judged.
+        violations: row.violations.unwrap_or(0),
+        ..Value::alone(rate)
+    }
+}

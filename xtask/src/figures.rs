@@ -147,6 +147,20 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "files are read and written under locks of any kind, and a seed is a run",
+        args: "fs --lock citron,citron-rw,segments,interval-tree,range-btree,linked-list,far-list,\
+            mcs --clients 24 --seconds 0.001 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("ops_per_s")],
+        repeats: true,
+    },
+    Toy {
+        title: "files are read and written between processes",
+        args: "fs --fabric shm --lock citron,citron-rw,segments,mcs --clients 3 \
+            --seconds 0.1 --json",
+        each: &[Expect::Excludes, Expect::Positive("ops_per_s")],
+        repeats: false,
+    },
+    Toy {
         title: "one more range takes its time while others are held",
         args: "figure held --scale toy --json",
         each: &[Expect::Positive("ours")],

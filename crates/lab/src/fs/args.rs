@@ -9,7 +9,7 @@ use crate::bench::placement::Placement;
 use crate::bench::{Fabric, seconds};
 use crate::testbed::Testbed;
 
-/// Whose machines are simulated, if nothing else is said.
+/// The testbed that is simulated, if no other is named.
 const TESTBED: &str = "citron";
 /// Bytes of a unit of a lock: a page; of BT-IO as many as let a lock of 2^28 units have its 135.8
 /// GB.
@@ -92,7 +92,7 @@ pub struct FsArgs {
 }
 
 impl FsArgs {
-    /// Whose machines are simulated; `None` on this one.
+    /// The testbed that is simulated; `None` on this machine.
     ///
     /// # Errors
     /// There is no such testbed, or nothing is simulated.
@@ -104,7 +104,7 @@ impl FsArgs {
         }
     }
 
-    /// The name of whose machines are simulated, if any are.
+    /// The name of the testbed, where one is simulated.
     pub(super) fn testbed_name(&self) -> &str {
         self.testbed.as_deref().unwrap_or(TESTBED)
     }

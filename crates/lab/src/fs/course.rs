@@ -1,5 +1,5 @@
-//! What clients do, as numbers: which files there are, which records in them, who reads and writes
-//! which of them.
+//! What clients do, as numbers: which files there are, which records in them, and which client
+//! reads and writes which of them.
 
 use std::ops::Range;
 

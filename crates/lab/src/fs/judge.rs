@@ -2,10 +2,10 @@
 //! knows.
 //!
 //! Clients read and write *records*: bytes with a number, always the same ones. Each word of a
-//! record says who wrote it and with which of its writes, but for the first one, which says which
-//! record it is. Beside them each record has a word of the [`Judge`]: whoever holds it alone stores
+//! record says which client wrote it and with which of its writes, but for the first one, which
+//! says which record it is. Beside them each record has a word of the [`Judge`]: a writer stores
 //! there what it is about to write, and looks again before it lets go. So a reader knows what it
-//! must find, to the word, and whoever is beside a writer is seen, even where bytes are not moved.
+//! must find, to the word, and a client that is beside a writer is seen.
 
 use std::sync::atomic::Ordering;
 
@@ -18,12 +18,12 @@ use crate::judge::Judge;
 /// Bits of a stamp that count the writes of a client.
 const COUNT_BITS: u32 = 40;
 
-/// Who wrote a record, and with which of its writes; never zero.
+/// Which client wrote a record, and with which of its writes; zero where none did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp(u64);
 
 impl Stamp {
-    /// What nobody has written.
+    /// What no client has written.
     const NONE: Self = Self(0);
 
     /// The write of this client with this number.
@@ -56,19 +56,19 @@ impl<'a> Records<'a> {
         u64::from(self.last(record) != stamp)
     }
 
-    /// Who wrote this record last, to the knowledge of the caller, who holds it.
+    /// The last write of this record, which the caller holds.
     pub(super) fn last(&self, record: u64) -> Stamp {
         Stamp(self.judge.word(record as usize).load(Ordering::Relaxed))
     }
 
-    /// The caller has read this record, whose last writer it knew to be this, and is about to let
-    /// go. Returns how many violations it has seen: 0 or 1.
+    /// The caller has read this record, of which it knew the last write, and is about to let go.
+    /// Returns how many violations it has seen: 0 or 1.
     pub(super) fn read(&self, record: u64, last: Stamp, bytes: &[u8], whole: usize) -> u64 {
         let is_right = !self.has_bytes || (bytes.len() == whole && is_written(record, last, bytes));
         u64::from(!is_right || self.last(record) != last)
     }
 
-    /// Whether a record that nobody holds, of these words, is what was written last. Returns the
+    /// Whether a record that is not held, of these words, is what was written last. Returns the
     /// violations: 0 or 1.
     pub(super) fn lost(&self, record: u64, words: impl Iterator<Item = u64>) -> u64 {
         let last = self.last(record);
@@ -146,7 +146,7 @@ mod tests {
         let words = words();
         let records = Records::new(Judge::new(&words, 2), true);
         let (first, second) = (Stamp::of(3, 1), Stamp::of(4, 1));
-        assert_eq!(records.read(1, records.last(1), &[0; 20], 20), 0, "nobody has written");
+        assert_eq!(records.read(1, records.last(1), &[0; 20], 20), 0, "no client has written");
         records.writes(1, first);
         assert_eq!(records.wrote(1, first), 0);
         let bytes = filled(1, first, 20);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_beside_others_is_seen() {
+    fn a_client_that_writes_beside_others_is_seen() {
         let words = words();
         let records = Records::new(Judge::new(&words, 2), false);
         let (first, second) = (Stamp::of(0, 1), Stamp::of(1, 1));
@@ -180,7 +180,7 @@ mod tests {
             let (chunks, _) = bytes.as_chunks();
             records.lost(1, chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)))
         };
-        assert_eq!(lost(Stamp::of(0, 7)), 0, "nobody says that it was written");
+        assert_eq!(lost(Stamp::of(0, 7)), 0, "no client says that it wrote");
         records.writes(1, Stamp::of(0, 8));
         assert_eq!([lost(Stamp::of(0, 7)), lost(Stamp::of(0, 8))], [1, 0]);
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Block `b` of file `f` lies on data node `(f + b) mod nodes`. Each file has the same room,
-//! whatever its size, so where a block lies is computed and nobody allocates one. Bytes of a file
+//! whatever its size, so where a block lies is computed, and none is allocated. Bytes of a file
 //! beyond its size are zero.
 
 use std::ops::Range;

@@ -31,7 +31,7 @@ pub(crate) use processes::{FsPlayer, lost as lost_between_processes, words};
 pub use row::{Latencies, Row};
 pub use system::{File, FileSystem, FsError, Hold, NAME_BYTES};
 
-/// The lock that excludes nobody: what it lets happen is no fault.
+/// The lock that does not exclude: what it lets happen is no fault.
 const CANARY: &str = "none";
 /// What a lock's option is called that stands for as many units as a request has.
 const EXACT: &str = "=exact";

@@ -21,7 +21,7 @@ pub struct Row {
     pub workload: WorkloadKind,
     /// Who executed the verbs.
     pub fabric: &'static str,
-    /// Whose machines were simulated, if any were.
+    /// The testbed that was simulated, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub testbed: Option<String>,
     /// How many clients.
@@ -57,7 +57,7 @@ pub struct Row {
     /// Claims of ranges that were undone or refused.
     pub aborts: u64,
     /// Requests beside others that they must not be beside, reads of what was not there, writes
-    /// that were lost. `None` where lengths alone were moved: nobody has read anything.
+    /// that were lost. `None` where lengths alone were moved: there was nothing to read.
     pub violations: Option<u64>,
     /// What decided everything random.
     pub seed: u64,

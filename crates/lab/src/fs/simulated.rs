@@ -19,7 +19,7 @@ use crate::drive::{Failure, Tally};
 use crate::subject::Simulated;
 use crate::testbed::Testbed;
 
-/// The place of whoever gives the signals: on the server's machine, behind a lock server.
+/// The place of the director, which gives the signals: behind a lock server, on its machine.
 const DIRECTOR: u16 = 2;
 
 /// Runs a trial in a world of its own.

@@ -9,10 +9,10 @@
 //! | the size | a compare, and the units behind it |
 //! | a name | the one compare that makes the file |
 //!
-//! Whoever lowers the size, or appends, holds all units from there on; whoever raises it beyond
-//! holds some of those. Bytes beyond the size are zero. So a writer raises the size before it
-//! writes, and a truncation lowers it after it has written zeros: whoever dies in the middle leaves
-//! zeros in the file, or a part of its bytes, and none beyond the end.
+//! A client that lowers the size, or appends, holds all units from there on; one that raises it
+//! beyond holds some of those. Bytes beyond the size are zero. So a writer raises the size before
+//! it writes, and a truncation lowers it after it has written zeros: a client that dies in the
+//! middle leaves zeros in the file, or a part of its bytes, and none beyond the end.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -177,7 +177,7 @@ fn no_read_is_torn_under_any_lock_and_some_are_under_none() {
     for lock in LOCKS {
         assert_eq!(torn_reads(lock), 0, "{lock}");
     }
-    assert!(torn_reads("none") > 0, "nobody is kept out");
+    assert!(torn_reads("none") > 0, "none keeps no client out");
 }
 
 /// A file is cut, made long again with zeros and filled; readers see it in one of these states.
@@ -222,7 +222,7 @@ fn readers_see_a_file_before_a_truncation_or_behind_it() {
     for lock in LOCKS {
         assert_eq!(mixed_states(lock), 0, "{lock}");
     }
-    assert!(mixed_states("none") > 0, "nobody is kept out");
+    assert!(mixed_states("none") > 0, "none keeps no client out");
 }
 
 const DEAD: [u8; 5_000] = [b'd'; 5_000];
@@ -332,7 +332,7 @@ fn any_bytes_are_written_read_and_cut() {
 }
 
 #[test]
-fn a_name_is_one_file_whoever_makes_it() {
+fn a_name_is_one_file_whichever_client_makes_it() {
     let stage = Stage::new("mcs", 1);
     let seen: Rc<RefCell<BTreeSet<String>>> = Rc::default();
     for client in 0..6 {

@@ -45,7 +45,7 @@ pub(super) async fn read<E: Endpoint>(
     Ok(found_size)
 }
 
-/// Writes these bytes of a file. A word of which some are others' is changed by an atomic that
+/// Writes these bytes of a file. A word that has other bytes too is changed by an atomic that
 /// leaves those alone.
 pub(super) async fn write<E: MaskedAtomics>(
     endpoint: &E,

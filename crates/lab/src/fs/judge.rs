@@ -72,10 +72,9 @@ impl<'a> Records<'a> {
     /// violations: 0 or 1.
     pub(super) fn lost(&self, record: u64, words: impl Iterator<Item = u64>) -> u64 {
         let last = self.last(record);
-        let mut written = self.has_bytes && last != Stamp::NONE;
-        written =
-            written && !words.enumerate().all(|(at, word)| word == expected(record, last, at));
-        u64::from(written)
+        let is_right = |(at, word)| word == expected(record, last, at);
+        let is_judged = self.has_bytes && last != Stamp::NONE;
+        u64::from(is_judged && !words.enumerate().all(is_right))
     }
 }
 

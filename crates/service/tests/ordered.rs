@@ -476,7 +476,8 @@ fn a_store_that_is_loaded_has_the_index_of_the_one_that_was_dumped() {
         assert_eq!(run(&["put", "-s", name, "--index", name, "a\tb", "v"]).0, 0);
         assert_eq!(run(&["dump", "-s", name, path.to_str().unwrap()]).0, 0);
         let whole = std::fs::read_to_string(path).unwrap();
-        assert_eq!(whole, format!("counted index={name}\na\\tb\tv\npairs=1\n"));
+        let begins = format!("counted index={name}\na\\tb\tv\npairs=1 sum=");
+        assert!(whole.starts_with(&begins), "{whole}");
         path.to_str().unwrap()
     });
     for (name, path, other) in [("hash", files[0], files[1]), ("ordered", files[1], files[0])] {

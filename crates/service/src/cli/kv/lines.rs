@@ -5,7 +5,8 @@
 //! KEY<tab><tab>gone[<tab>token=TOKEN]                        none, but for its token
 //! index=INDEX                                                which index the store has
 //! counted index=INDEX                                        begins a dump: the same, and
-//! pairs=PAIRS                                                ends it: how many lines are between
+//! pairs=PAIRS sum=SUM                                        ends it: how many lines are between,
+//!                                                            and what all before it come to
 //! ```
 //!
 //! Tabs, ends of lines and backslashes in keys and values are written as in C, and whatever is no
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use farlock::Token;
 use farlock::kv::Index;
+use twox_hash::XxHash3_64;
 
 /// A pair, and what lies beside it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -78,10 +80,12 @@ impl Line {
                 _ if part.starts_with("seconds=") => {
                     let seconds = number.parse().map_err(|_| "its seconds are no number")?;
                     let left = Duration::try_from_secs_f64(seconds);
+                    said_once(&found.time_left)?;
                     found.time_left = Some(left.map_err(|_| "its seconds are no duration")?);
                 }
                 _ if part.starts_with("token=") => {
                     let token: u64 = number.parse().map_err(|_| "its token is no number")?;
+                    said_once(&found.token)?;
                     found.token = Some(Token::from(token));
                 }
                 _ => return Err(UNKNOWN),
@@ -92,6 +96,10 @@ impl Line {
             _ => Ok(found),
         }
     }
+}
+
+fn said_once<T>(found: &Option<T>) -> Result<(), &'static str> {
+    if found.is_some() { Err("it says something twice") } else { Ok(()) }
 }
 
 /// What the line of an index begins with. A pair has a tab, and this line has none.
@@ -122,17 +130,42 @@ pub(super) fn index_of(line: &[u8]) -> Option<Result<Index, &'static str>> {
 /// What the line begins with that ends a dump.
 const PAIRS: &str = "pairs=";
 
-/// The line that says that a dump has its end here, and so many pairs.
-pub(super) fn of_end(pairs: u64) -> Vec<u8> {
-    format!("{PAIRS}{pairs}\n").into_bytes()
+/// What lines come to, one after the other: another number if one of them is another.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sum(u64);
+
+impl Sum {
+    /// With one more, with its end.
+    pub(super) fn with(self, line: &[u8]) -> Self {
+        Self(XxHash3_64::oneshot_with_seed(self.0, line))
+    }
 }
 
-/// How many pairs a line without its end says that a dump has, or what is wrong with it; `None`: it
-/// is no such line.
-pub(super) fn end_of(line: &[u8]) -> Option<Result<u64, &'static str>> {
-    let number = line.strip_prefix(PAIRS.as_bytes()).filter(|number| !number.contains(&b'\t'))?;
-    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
-    Some(number.ok_or("it says no number of pairs"))
+/// The end of a dump.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) pairs: u64,
+    /// Of the lines before, the first one too. Dumps of a version before have none.
+    pub(super) sum: Option<Sum>,
+}
+
+impl End {
+    /// The line that says that a dump has its end here.
+    pub(super) fn line(self) -> Vec<u8> {
+        let sum = self.sum.map_or_else(String::new, |Sum(sum)| format!(" sum={sum:016x}"));
+        format!("{PAIRS}{}{sum}\n", self.pairs).into_bytes()
+    }
+}
+
+/// What a line without its end says of the end of a dump, or what is wrong with it; `None`: it is
+/// no such line.
+pub(super) fn end_of(line: &[u8]) -> Option<Result<End, &'static str>> {
+    let said = line.strip_prefix(PAIRS.as_bytes()).filter(|said| !said.contains(&b'\t'))?;
+    let said = std::str::from_utf8(said).unwrap_or_default();
+    let (pairs, sum) = said.split_once(" sum=").map_or((said, None), |(p, sum)| (p, Some(sum)));
+    let sum = sum.map(|sum| u64::from_str_radix(sum, 16).map(Sum)).transpose();
+    let end = pairs.parse().ok().zip(sum.ok()).map(|(pairs, sum)| End { pairs, sum });
+    Some(end.ok_or("it says no number of pairs, or no sum"))
 }
 
 const UNKNOWN: &str = "what follows its value is neither seconds=, token= nor gone";

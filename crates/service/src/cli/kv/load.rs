@@ -9,7 +9,7 @@ use farlock::kv::Index;
 use farlock::text::shown;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::lines::{self, Line};
+use super::lines::{self, End, Line, Sum};
 use super::whole::Whole;
 use crate::cli::inherited::input_is_open;
 use crate::cli::report::{Exit, Failure, printed, say};
@@ -107,8 +107,9 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
 /// Stores the pairs, and returns how many there were.
 fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result<u64, Failure> {
     let (mut line, mut number, mut pairs) = (Vec::new(), 0_u64, 0);
-    // How many there were before the dump that has begun and not ended.
-    let mut before = None;
+    // How many there were before the dump that has begun and not ended, and what its lines come to;
+    // and whether one has ended before this line.
+    let (mut before, mut sum, mut has_ended) = (None, Sum::default(), false);
     loop {
         line.clear();
         let read = input.read_until(b'\n', &mut line).map_err(unread)?;
@@ -121,14 +122,25 @@ fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result
         match part_of(without_end(&line)).map_err(|why| at(bad_line(why, STORED)))? {
             // Where several dumps are in one file the first one has decided of the index.
             Part::Begin { .. } if before.is_some() => return Err(at(cut_off(pairs))),
-            Part::Begin { is_counted } => before = is_counted.then_some(pairs),
-            Part::End(said) => match before.take() {
-                Some(before) if pairs - before == said => {}
+            Part::Begin { is_counted } => {
+                (before, sum) = (is_counted.then_some(pairs), Sum::default().with(&line));
+                has_ended = false;
+            }
+            Part::End(end) => match before.take() {
+                Some(before) if pairs - before == end.pairs => {
+                    if end.sum.is_some_and(|said| said != sum) {
+                        return Err(at(damaged()));
+                    }
+                    has_ended = true;
+                }
                 _ => return Err(at(bad_line("another number of pairs is before it", STORED))),
             },
+            Part::Pair(_) if has_ended => {
+                return Err(at(bad_line("a pair is behind the end of a dump", STORED)));
+            }
             Part::Pair(pair) => {
                 store_pair(store, pair).map_err(at)?;
-                pairs += 1;
+                (pairs, sum) = (pairs + 1, sum.with(&line));
             }
         }
         bar.inc(read as u64);
@@ -145,7 +157,7 @@ enum Part {
         is_counted: bool,
     },
     /// It ends, and says that it has so many pairs.
-    End(u64),
+    End(End),
     Pair(Line),
 }
 
@@ -165,6 +177,14 @@ fn cut_off(pairs: u64) -> Failure {
         format!("the dump has no end: {pairs} of its pairs are stored, and others may be lost");
     let hint = "it was cut off: dump the store again, or see how the file came here";
     Failure::new(Exit::USAGE, "cut-off", what, hint.to_owned())
+}
+
+/// The lines of a dump do not come to what its last one says.
+fn damaged() -> Failure {
+    let what = "the dump is damaged: what was stored of it may be wrong";
+    let hint = "load another dump, or dump the store again: a byte of it is another one than was \
+                written";
+    Failure::new(Exit::USAGE, "damaged-dump", what.to_owned(), hint.to_owned())
 }
 
 fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
@@ -240,6 +260,7 @@ fn write_pairs<'k>(
     let mut line = lines::of_index(store.index());
     check(output.write_all(&line))?;
     let (mut whole, mut pairs) = (Whole::of(store.scan()), 0);
+    let mut sum = Sum::default().with(&line);
     while let Some(pair) = whole.next()? {
         // What ends with a process is no pair of another time.
         if pair.is_ephemeral || pair.value.is_none() && pair.token.is_none() {
@@ -249,9 +270,9 @@ fn write_pairs<'k>(
         let (time_left, token) = (pair.time_left, pair.token);
         Line { key: pair.key, value: pair.value, time_left, token }.write(&mut line);
         check(output.write_all(&line))?;
-        pairs += 1;
+        (pairs, sum) = (pairs + 1, sum.with(&line));
     }
-    check(output.write_all(&lines::of_end(pairs)))?;
+    check(output.write_all(&End { pairs, sum: Some(sum) }.line()))?;
     check(output.flush())?;
     Ok(whole)
 }

@@ -25,6 +25,8 @@ pub struct Op {
     pub alone: bool,
     /// How long it waits.
     pub patience: Patience,
+    /// Which others of its process it was asked for with, together; 0: with none.
+    pub group: u64,
     /// When it asked.
     pub asked: u64,
     /// When it held.
@@ -209,6 +211,11 @@ impl Story {
 }
 
 impl Op {
+    /// Whether both are had together, or neither.
+    pub fn is_with(&self, other: &Self) -> bool {
+        self.group != 0 && (self.who, self.group) == (other.who, other.group)
+    }
+
     fn of(record: &Record) -> Self {
         Self {
             who: record.who,
@@ -216,6 +223,7 @@ impl Op {
             part: record.part,
             alone: record.alone,
             patience: Patience::Endless,
+            group: 0,
             asked: record.time,
             entered: None,
             token: 0,
@@ -228,7 +236,7 @@ impl Op {
 
     fn note(&mut self, record: &Record) {
         match record.what {
-            What::Asks => self.patience = Patience::of(record.more),
+            What::Asks => (self.patience, self.group) = (Patience::of(record.more), record.token),
             What::Enters => {
                 (self.entered, self.token) = (Some(record.time), record.token);
             }
@@ -323,6 +331,28 @@ pub(super) mod told {
         pub(in super::super) fn with_token(mut self, who: u64, token: u64) -> Self {
             let own = self.0.iter_mut().filter(|record| record.who == who);
             own.for_each(|record| record.token = token);
+            self
+        }
+
+        /// Another operation of a process, which is asked for together with those of its group.
+        pub(in super::super) fn part(
+            mut self,
+            (asked, from, to): (u64, u64, u64),
+            (who, op): (u64, u64),
+            (start, end): (u64, u64),
+            group: u64,
+        ) -> Self {
+            let part = Part { lock: 0, start, end };
+            let all = [
+                (asked, What::Asks, Patience::Endless.bits(), group),
+                (from, What::Enters, 0, from),
+                (to, What::Leaves, 0, from),
+                (to, What::Ended, 0, from),
+            ];
+            self.0.extend(all.map(|(time, what, more, token)| {
+                let (time, alone) = (time * MS, true);
+                Record { time, op, more, token, part, alone, ..Record::now(what, who) }
+            }));
             self
         }
 

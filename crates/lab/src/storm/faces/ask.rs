@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use farlock::AcquireError;
-use farlock::session::{Guard, RangeGuard, RangeRequest, Request};
+use farlock::session::{Guard, RangeGuard, RangeRequest, RangesGuard, RangesRequest, Request};
 use tokio::runtime::Runtime;
 
 use super::super::log::{Patience, Refusal};
@@ -47,6 +47,7 @@ macro_rules! asked {
 
 asked!(Request, Guard);
 asked!(RangeRequest, RangeGuard);
+asked!(RangesRequest, RangesGuard);
 
 /// Acquires, or says why not: a refusal, or an error that nothing should have.
 pub(super) fn ask<R: Asked>(

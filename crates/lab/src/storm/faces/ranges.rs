@@ -114,8 +114,9 @@ impl<'o> Scene<'o> {
             .partition(|(_, present)| is_reason(present));
         let mut next = 0;
         while let Some((_, reason)) = reached.get(next).copied() {
-            let in_its_way =
-                |(_, other): &(usize, Present<'_>)| reason.op.part.meets(other.op.part);
+            let in_its_way = |(_, other): &(usize, Present<'_>)| {
+                reason.op.part.meets(other.op.part) || reason.op.is_with(other.op)
+            };
             let (more, others) = left.into_iter().partition(in_its_way);
             let more: Vec<(usize, Present<'o>)> = more;
             reached.extend(more);
@@ -329,6 +330,18 @@ mod tests {
         };
         assert_eq!(third(5).delayed, 0, "it waits for one that waits for the first");
         assert_eq!(third(10).delayed, 2, "both wait for nobody");
+    }
+
+    /// A part that is had already is kept for another that is waited for.
+    #[test]
+    fn what_is_asked_for_together_has_the_reasons_of_each() {
+        let delayed = |group| {
+            let told = told().holds(0, 1, 900, 1).of(1, 0, 10);
+            let told = told.holds(3, 905, 907, 3).of(3, 20, 40);
+            let told = told.part((1, 901, 904), (2, 7), (5, 8), group);
+            told.part((1, 901, 904), (2, 8), (20, 25), group).judged().delayed
+        };
+        assert_eq!((delayed(8), delayed(0)), (0, 2));
     }
 
     #[test]

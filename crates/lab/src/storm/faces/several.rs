@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use farlock::Session;
 use farlock::session::{RangeGuard, RangeLock};
+use farlock::{Mode, Session};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rand::RngExt;
@@ -25,6 +25,9 @@ use crate::face;
 
 /// How many ranges a thread asks for before it releases the first, at most.
 const HOLDS_MAX: usize = 3;
+
+/// Of those that are to be held beside each other so many in a hundred are asked for together.
+const TOGETHER: u32 = 50;
 
 /// One thread.
 pub(super) struct Sharer<'a> {
@@ -97,6 +100,10 @@ impl<'a> Sharer<'a> {
 
     /// Asks for all of these, holds what it gets, and gives it back in any order.
     pub(super) fn act(&mut self, draws: &[Draw]) -> anyhow::Result<()> {
+        let is_farlocks = matches!(self.args.taken, Taken::Farlock);
+        if is_farlocks && draws.len() > 1 && self.chance.random_range(0..100) < TOGETHER {
+            return self.act_together(draws);
+        }
         let mut holds = Vec::new();
         for draw in draws {
             holds.extend(self.acquire(*draw)?);
@@ -136,6 +143,60 @@ impl<'a> Sharer<'a> {
         let record = Record { what: What::Enters, token, time: log::now(), ..whose };
         self.log.add(record)?;
         Ok(Some(Hold { record, what }))
+    }
+
+    /// Asks for those of one table that do not meet together: all of them are held, or none.
+    fn act_together(&mut self, draws: &[Draw]) -> anyhow::Result<()> {
+        let first = draws[0];
+        let mut apart: Vec<Draw> = Vec::new();
+        for draw in draws {
+            let part = Part { lock: first.part.lock, ..draw.part };
+            if !apart.iter().any(|other| other.part.meets(part)) {
+                apart.push(Draw { part, ..*draw });
+            }
+        }
+        // Of a try one part alone need be in somebody's hands, and of all it is said that it was.
+        let patience =
+            if first.patience == Patience::Try { Patience::Endless } else { first.patience };
+        let first = Draw { patience, ..first };
+        let group = self.next + 1;
+        let mut records = Vec::new();
+        for draw in &apart {
+            let (op, part, alone) = (self.next, draw.part, draw.alone);
+            self.next += self.threads;
+            let whose = Record { op, part, alone, ..Record::now(What::Asks, self.args.who) };
+            let (more, token) = (patience.bits(), group);
+            self.log.add(Record { more, token, time: log::now(), ..whose })?;
+            records.push(whose);
+        }
+        let mode = |draw: &Draw| if draw.alone { Mode::Exclusive } else { Mode::Shared };
+        let wanted = apart.iter().map(|draw| (mode(draw), positions(draw.part, draw.inset)));
+        let request = self.tables[first.part.lock as usize].together(wanted);
+        let guard = match ask(&self.executor, request, first) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                let refusal = refusal?;
+                return Ok(records
+                    .into_iter()
+                    .try_for_each(|whose| self.refused(whose, refusal))?);
+            }
+        };
+        // That of the last one: no other is granted any of them between.
+        let token = guard.token().map_or(0, |token| token.get());
+        let all = |what, token, more| {
+            records.iter().try_for_each(|record| {
+                self.log.add(Record { what, token, more, time: log::now(), ..*record })
+            })
+        };
+        all(What::Enters, token, 0)?;
+        std::thread::sleep(first.hold);
+        all(What::Leaves, token, 0)?;
+        let drops = self.chance.random_range(0..DROP_ONE_IN) == 0;
+        match drops {
+            true => drop(guard),
+            false => guard.release().blocking()?,
+        }
+        Ok(all(What::Ended, token, drops.into())?)
     }
 
     /// Clients that take other locks have no limits.

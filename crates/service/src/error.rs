@@ -712,6 +712,9 @@ impl AcquireError {
                 _ => "release a lock first, and try again".to_owned(),
             },
             Self::Forked { .. } => "open a session after the fork".to_owned(),
+            Self::EmptyRange { start: u64::MAX, .. } => {
+                format!("the last position is {}: {} stands for the end", u64::MAX - 1, u64::MAX)
+            }
             Self::EmptyRange { .. } => "its end is the position behind its last one".to_owned(),
             Self::OtherUnit { made, .. } => {
                 format!("use `in_units_of({made})`, or another name: all users must agree")

@@ -68,6 +68,7 @@ impl Results {
     }
 
     /// A chain begins.
+    #[inline]
     pub(crate) fn begin_chain(&self) {
         let mut bulk = self.bulk.borrow_mut();
         bulk.words.clear();
@@ -77,6 +78,7 @@ impl Results {
     }
 
     /// A link of it ended: what was kept since the last one is its own.
+    #[inline]
     pub(crate) fn end_link(&self, status: Result<(), Fault>) {
         let mut bulk = self.bulk.borrow_mut();
         let end = bulk.words.len();
@@ -84,6 +86,7 @@ impl Results {
     }
 
     /// The chain ended.
+    #[inline]
     pub(crate) fn end_chain(&self) {
         self.in_chain.set(false);
     }
@@ -101,11 +104,13 @@ impl Results {
     ///
     /// # Panics
     /// If the last chain had no such link.
+    #[inline]
     pub(crate) fn link(&self, index: usize) -> LinkDone {
         self.bulk.borrow().links[index].0
     }
 
     /// Copies what a link, or a single read, brought. Returns how many words.
+    #[inline]
     pub(crate) fn copy(&self, index: usize, into: &mut [u64]) -> usize {
         let halves = [self.low.get(), self.high.get()];
         let bulk = self.bulk.borrow();

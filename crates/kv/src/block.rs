@@ -26,11 +26,13 @@ pub(crate) const HEAD_WORDS: usize = 2;
 const HEAD_BYTES: usize = HEAD_WORDS * 8;
 
 /// The class of a block for such a pair.
+#[inline]
 pub(crate) fn class(key: &Key<'_>, value: &[u8]) -> Option<Class> {
     Class::of_bytes((HEAD_BYTES + key.bytes().len() + value.len()) as u64)
 }
 
 /// The words of a block with this number and generation.
+#[inline]
 pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) -> Vec<u64> {
     let key = key.bytes();
     let header = Header::new()
@@ -60,21 +62,25 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// What is read of a block with this pair.
+    #[inline]
     pub(crate) fn of(generation: u32, key: &[u8], value: &[u8]) -> Self {
         Self { generation, key_bytes: key.len(), bytes: [key, value].concat() }
     }
 
     /// The key's bytes.
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         &self.bytes[..self.key_bytes]
     }
 
     /// The value's bytes.
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         &self.bytes[self.key_bytes..]
     }
 
     /// The value's bytes, without another copy of them.
+    #[inline]
     pub(crate) fn into_value(mut self) -> Vec<u8> {
         self.bytes.drain(..self.key_bytes);
         self.bytes
@@ -83,6 +89,7 @@ impl Opened {
 
 /// Reads the words of the block with this number. `None` if they are no whole block: torn, being
 /// written, or never written. `trusts` accepts a wrong checksum, which only a planted bug does.
+#[inline]
 pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
     let (head, payload) = words.split_at_checked(HEAD_WORDS)?;
     let header = Header(head[0]);
@@ -100,6 +107,7 @@ pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
 }
 
 /// XXH3 over the payload, seeded with the header and with where the block lies.
+#[inline]
 fn checksum(number: u64, header: Header, payload: &[u8]) -> u64 {
     let place = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     XxHash3_64::oneshot_with_seed(header.0 ^ place, payload)

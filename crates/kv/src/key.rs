@@ -20,22 +20,26 @@ pub struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// `None` if it is empty or too long.
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
         let fits = (1..=KEY_BYTES_MAX).contains(&bytes.len());
         fits.then(|| Self { bytes, hash: XxHash3_64::oneshot(bytes) })
     }
 
     /// Its bytes, 1 to [`KEY_BYTES_MAX`].
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// 64 bits of it.
+    #[inline]
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
     /// What of the hash stands in a slot. No index places a key by these bits.
+    #[inline]
     pub(crate) fn fingerprint(&self) -> u64 {
         self.hash >> (u64::BITS - SlotWord::FINGERPRINT.bits)
     }

@@ -73,6 +73,7 @@ pub struct Shape {
 
 impl Shape {
     /// Bytes of it all.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.chunks_at() + u64::from(self.chunks) * self.chunk_bytes
     }
@@ -130,12 +131,14 @@ impl Shape {
         if found[..] == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
     }
 
+    #[inline]
     fn header(&self) -> [u64; HEADER_WORDS] {
         let chunks = u64::from(self.chunks);
         [MAGIC, chunks, self.chunk_bytes, self.index_bytes, self.index_tag]
     }
 
     /// The header of a chunk.
+    #[inline]
     pub(crate) fn chunk_word(&self, chunk: u32) -> Addr {
         self.base.plus(HEADER_BYTES + u64::from(chunk) * 8)
     }
@@ -143,37 +146,44 @@ impl Shape {
     /// The words of the header that speak of levels: [`LEVELS`] that say where each table lies, its
     /// first chunk and one more, and 0 where there is none, as for level 0; then as many that say
     /// how many groups of each have moved, counted from the first.
+    #[inline]
     pub(crate) fn levels(&self) -> Addr {
         self.base.plus(LINE_BYTES)
     }
 
     /// The word that says where the table of a level lies.
+    #[inline]
     pub(crate) fn level_word(&self, level: u32) -> Addr {
         self.levels().plus(u64::from(level) * 8)
     }
 
     /// The word that counts the groups of a level that have moved.
+    #[inline]
     pub(crate) fn moved_word(&self, level: u32) -> Addr {
         self.level_word(level + LEVELS as u32)
     }
 
     /// Bytes of the table of a level.
+    #[inline]
     pub(crate) fn table_bytes(&self, level: u32) -> u64 {
         self.index_bytes.saturating_mul(1 << level)
     }
 
     /// How many chunks the table of a level takes; `None` if the store has not as many.
+    #[inline]
     pub(crate) fn table_chunks(&self, level: u32) -> Option<u32> {
         let chunks = u32::try_from(self.table_bytes(level).div_ceil(self.chunk_bytes)).ok()?;
         (chunks <= self.chunks).then_some(chunks)
     }
 
     /// Where the table of level 0 lies.
+    #[inline]
     pub(crate) fn first_table(&self) -> Addr {
         self.base.plus(self.index_at())
     }
 
     /// Where the table of a level above 0 lies whose word this is; `None` if it is no such word.
+    #[inline]
     pub(crate) fn table(&self, level: u32, word: u64) -> Option<Addr> {
         let first = u32::try_from(word.checked_sub(1)?).ok()?;
         let end = first.checked_add(self.table_chunks(level)?)?;
@@ -181,41 +191,49 @@ impl Shape {
     }
 
     /// The chunk of a byte of the store, which lies in one.
+    #[inline]
     pub(crate) fn chunk_of(&self, addr: Addr) -> u32 {
         let offset = addr.offset() - self.base.offset() - self.chunks_at();
         u32::try_from(offset / self.chunk_bytes).expect("there are fewer than 2^32 chunks")
     }
 
+    #[inline]
     fn index_at(&self) -> u64 {
         HEADER_BYTES + (u64::from(self.chunks) * 8).next_multiple_of(LINE_BYTES)
     }
 
+    #[inline]
     fn chunks_at(&self) -> u64 {
         self.index_at() + self.index_bytes.next_multiple_of(LINE_BYTES)
     }
 
+    #[inline]
     fn chunk_at(&self, chunk: u32) -> u64 {
         self.chunks_at() + u64::from(chunk) * self.chunk_bytes
     }
 
     /// How many chunks lie in the first so many bytes of it, whole.
+    #[inline]
     pub fn chunks_in(&self, bytes: u64) -> u32 {
         let whole = bytes.saturating_sub(self.chunks_at()) / self.chunk_bytes;
         u32::try_from(whole).map_or(self.chunks, |whole| whole.min(self.chunks))
     }
 
     /// How many blocks of this class a chunk has.
+    #[inline]
     pub fn blocks(&self, class: Class) -> u32 {
         u32::try_from(self.chunk_bytes / (class.bytes() + 8))
             .expect("a chunk has fewer than 2^32 blocks")
     }
 
     /// Where the blocks of a chunk begin, from its start.
+    #[inline]
     fn blocks_at(&self, class: Class) -> u64 {
         u64::from(self.blocks(class)) * 8
     }
 
     /// The `index`-th block of a chunk.
+    #[inline]
     pub(crate) fn block(&self, chunk: u32, class: Class, index: u32, generation: u32) -> Block {
         let offset = self.blocks_at(class) + u64::from(index) * class.bytes();
         let number = (self.chunk_at(chunk) + offset) / UNIT_BYTES;
@@ -223,6 +241,7 @@ impl Shape {
     }
 
     /// The chunk of a block and its place there; `None` if there is no such block.
+    #[inline]
     pub(crate) fn place(&self, block: Block) -> Option<(u32, u32)> {
         let offset = (block.number * UNIT_BYTES).checked_sub(self.chunks_at())?;
         let chunk = u32::try_from(offset / self.chunk_bytes).ok()?;
@@ -233,11 +252,13 @@ impl Shape {
     }
 
     /// The first word of a block.
+    #[inline]
     pub(crate) fn block_addr(&self, number: u64) -> Addr {
         self.base.plus(number * UNIT_BYTES)
     }
 
     /// The word that counts how often a block was freed.
+    #[inline]
     pub(crate) fn state_addr(&self, chunk: u32, index: u32) -> Addr {
         self.base.plus(self.chunk_at(chunk) + u64::from(index) * 8)
     }

@@ -37,6 +37,7 @@ const BYTES: [u64; CLASSES] = {
 };
 
 /// A quarter of the largest power of two that is not more than this.
+#[inline]
 const fn quarter_of_doubling(bytes: u64) -> u64 {
     1 << bytes.ilog2() >> 2
 }
@@ -47,27 +48,32 @@ pub struct Class(u8);
 
 impl Class {
     /// The smallest class whose blocks have room for so many bytes, if there is one.
+    #[inline]
     pub fn of_bytes(bytes: u64) -> Option<Self> {
         let smaller = BYTES.partition_point(|&class| class < bytes);
         Self::from_number(smaller as u64 + 1)
     }
 
     /// The class with this number, 1 to 61.
+    #[inline]
     pub fn from_number(number: u64) -> Option<Self> {
         (1..=CLASSES as u64).contains(&number).then_some(Self(number as u8))
     }
 
     /// Its number: what stands in words.
+    #[inline]
     pub const fn number(self) -> u64 {
         self.0 as u64
     }
 
     /// Bytes of a block.
+    #[inline]
     pub const fn bytes(self) -> u64 {
         BYTES[self.0 as usize - 1]
     }
 
     /// Words of a block.
+    #[inline]
     pub(crate) const fn words(self) -> usize {
         (self.bytes() / 8) as usize
     }

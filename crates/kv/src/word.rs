@@ -63,57 +63,68 @@ impl SlotWord {
     pub(crate) const NODE: u64 = 62;
 
     /// Whether it names a node of a tree, frozen or not.
+    #[inline]
     pub(crate) fn is_node(self) -> bool {
         self.class() == Self::NODE
     }
 
     /// Whether the slot of a tree says this for good, since its node is being replaced.
+    #[inline]
     pub(crate) fn is_frozen(self) -> bool {
         self.pending() == 1 && !self.is_moved()
     }
 
     /// What the slot of a tree says when it is frozen.
+    #[inline]
     pub(crate) fn frozen(self) -> Self {
         self.with(Self::PENDING, 1)
     }
 
     /// What it said before.
+    #[inline]
     pub(crate) fn thawed(self) -> Self {
         self.with(Self::PENDING, 0)
     }
 
     /// Whether the slot has moved to the next level.
+    #[inline]
     pub(crate) fn is_moved(self) -> bool {
         self == Self::MOVED
     }
 
     /// Whether a value lies behind it, pending or not.
+    #[inline]
     pub(crate) fn is_taken(self) -> bool {
         self.class() != 0 && !self.is_moved() && !self.is_node()
     }
 
     /// Whether it is a key's value.
+    #[inline]
     pub(crate) fn is_committed(self) -> bool {
         self.is_taken() && self.pending() == 0
     }
 
     /// The word that a slot keeps when what it named is gone.
+    #[inline]
     pub(crate) fn emptied(self) -> Self {
         self.with(Self::CLASS, 0)
     }
 
     /// The word of a slot whose key has moved to the slot beside it. No client ever puts it into a
     /// slot for another reason, since a block has one fingerprint in one use.
+    #[inline]
     pub(crate) fn passed_by(self) -> Self {
         self.emptied().with(Self::FINGERPRINT, !self.fingerprint())
     }
 
     /// The word of an insertion that has not made sure that it is alone.
+    #[inline]
     pub(crate) fn announced(self) -> Self {
         self.with(Self::PENDING, 1)
     }
 
     /// The word once it has.
+    #[inline]
     pub(crate) fn committed(self) -> Self {
         self.with(Self::PENDING, 0)
     }
@@ -124,11 +135,13 @@ impl ChunkWord {
     pub const TABLE: u64 = 62;
 
     /// Whether nobody has it and it was never written: it may become anything.
+    #[inline]
     pub(crate) fn is_blank(self) -> bool {
         self.owner() == 0 && self.class() == 0
     }
 
     /// The next word of the chunk, with this owner and class.
+    #[inline]
     pub(crate) fn given(self, owner: u64, class: u64) -> Self {
         Self::new()
             .with(Self::OWNER, owner)

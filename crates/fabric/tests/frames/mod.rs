@@ -15,17 +15,19 @@ pub(crate) fn hello(region: &str) -> Vec<u8> {
     hello_from(region, own_home())
 }
 
-/// From a client of this home.
+/// From a client of this home, which says no port: it comes by a tunnel.
 pub(crate) fn hello_from(region: &str, home: u128) -> Vec<u8> {
     let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
-    framed(&[&[1][..], b"farlock\x01", &[6, 0], &length, region.as_bytes(), &home].concat())
+    let body = [&[1][..], b"farlock\x01", &[7, 0], &length, region.as_bytes(), &home, &[0; 2]];
+    framed(&body.concat())
 }
 
-/// The boot of this kernel, and the namespace of this process.
+/// The boot of this kernel, and the namespaces of this process.
 pub(crate) fn own_home() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();
-    boot ^ u128::from(std::fs::metadata("/proc/self/ns/pid").unwrap().ino())
+    let namespace = |path: &str| std::fs::metadata(path).map_or(0, |file| u128::from(file.ino()));
+    boot ^ namespace("/proc/self/ns/pid") ^ namespace("/proc/self/ns/time") << 64
 }
 
 /// A new lane by this number, of no process of no home, without a label.

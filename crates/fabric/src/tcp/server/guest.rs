@@ -88,7 +88,8 @@ impl Guest {
     pub(super) fn is_ended_by_connection(&self, closed: Closed) -> bool {
         match closed {
             Closed::Auto if self.seats.is_empty() => self.lease.is_by_connection,
-            Closed::Auto => self.is_seen_to_be_gone(),
+            // One that comes back may have given this connection up, and come by another.
+            Closed::Auto => self.comes_back.is_none() && self.is_seen_to_be_gone(),
             Closed::Death | Closed::Doubt => self.lease.is_by_connection,
         }
     }

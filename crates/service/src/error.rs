@@ -302,19 +302,18 @@ impl Holders {
         Self { range: Some(range), ..self }
     }
 
-    /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
-    /// By a server also where that does not answer within a quarter of a second: what shows an
-    /// error is not to wait for it.
-    pub fn list(&self) -> Vec<Participant> {
+    /// The same to show them: by a server none where that does not answer within a quarter of a
+    /// second, for what shows an error is not to wait for it.
+    fn glimpse(&self) -> Vec<Participant> {
         const LOOK: Duration = Duration::from_millis(250);
         if !self.region.is_far() {
-            return self.look();
+            return self.list();
         }
         // (A channel of the standard library would park the thread, and take its tasks' wake-up.)
         let told = Arc::new((Mutex::new(None), Condvar::new()));
         let (holders, tells) = (self.clone(), Arc::clone(&told));
         let looks = move || {
-            let seen = holders.look();
+            let seen = holders.list();
             *tells.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
             tells.1.notify_all();
         };
@@ -328,7 +327,9 @@ impl Holders {
         seen.take().unwrap_or_default()
     }
 
-    fn look(&self) -> Vec<Participant> {
+    /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
+    /// By a server that takes round trips, and as long as it takes to answer.
+    pub fn list(&self) -> Vec<Participant> {
         let Some(lock) = self.lock else { return Vec::new() };
         let sort = if self.range.is_some() { Sort::Ranges } else { Sort::Lock };
         let seen = self.session.upgrade().and_then(|session| session.participants(lock, sort));
@@ -352,7 +353,7 @@ impl Holders {
     pub fn hint(&self) -> Option<String> {
         let is_far = self.region.is_far();
         let seen = if is_far { self.shown.take() } else { None };
-        let stopped = seen.unwrap_or_else(|| stopped(&self.list()))?;
+        let stopped = seen.unwrap_or_else(|| stopped(&self.glimpse()))?;
         let pid = rustix::process::Pid::from_raw(stopped.try_into().ok()?)?;
         // A job is stopped as a group: its command goes on with it.
         let group = rustix::process::getpgid(Some(pid)).ok()?.as_raw_nonzero();
@@ -377,7 +378,7 @@ fn stopped(holders: &[Participant]) -> Option<u32> {
 /// The half sentence that names holders; empty where there are none.
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let holders = self.list();
+        let holders = self.glimpse();
         if self.region.is_far() {
             self.shown.set(stopped(&holders));
         }

@@ -33,12 +33,13 @@ pub(super) fn run(which: &[String], dir: &Path) -> Result<Exit, Failure> {
         replace(&list, &authority.list(&all)?)?;
     }
     let shown = shown_whole(&list.to_string_lossy());
-    print_done(match all.len() - before {
+    let count = all.len();
+    let certificates = if count == 1 { "certificate" } else { "certificates" };
+    print_done(match count - before {
         0 => format!("{shown} had them already"),
         _ => format!(
-            "{shown} has {} revoked certificates: servers with it take none of them from a second \
-             later on",
-            all.len()
+            "{shown} has {count} revoked {certificates}: servers with it take none of them from a \
+             second or two later on"
         ),
     })?;
     Ok(Exit::OK)

@@ -83,9 +83,11 @@ impl ServerTls {
         let _ = self.on_refused.set(Box::new(tell));
     }
 
-    /// Whether its certificate, as the file is now, will be over after this time.
+    /// Whether its certificate, as the file is now, will be over after this time. Of files that are
+    /// just being replaced nothing is said.
     pub fn expires_within(&self, time: Duration) -> bool {
-        files::check_time(&self.files, time).is_err()
+        let judged = files::check_time(&self.files, time);
+        matches!(judged, Err(ConnectError::TlsFile { why: TlsFileFault::Expired, .. }))
     }
 
     fn read(

@@ -54,17 +54,26 @@ pub fn run(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<(Outcome,
         })
         .collect::<Result<_, SpecError>>()?;
     direct(&world, world.endpoint(), &words, trial);
+    let tallies = finish(&world, clients)?;
+    let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
+    let lost = arena.judge(&words).lost(exclusive);
+    Ok((Outcome { tallies, lost }, Effort { events: world.stats().events }))
+}
+
+/// Runs a world to its end, and returns what its clients say.
+pub(crate) fn finish(
+    world: &World,
+    clients: Vec<Task<Result<Tally, Failure>>>,
+) -> anyhow::Result<Vec<Tally>> {
     match world.run() {
         Ended::Finished => {}
         ended => bail!("the simulated world ended in {ended:?}"),
     }
-    let mut tallies = Vec::with_capacity(trial.clients);
+    let mut tallies = Vec::with_capacity(clients.len());
     for client in clients {
         tallies.push(client.take().context("a client has not finished")??);
     }
-    let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
-    let lost = arena.judge(&words).lost(exclusive);
-    Ok((Outcome { tallies, lost }, Effort { events: world.stats().events }))
+    Ok(tallies)
 }
 
 /// The world of a trial.

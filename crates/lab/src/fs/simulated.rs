@@ -4,16 +4,16 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::registry;
-use farlock_sim::{Ended, Machines, Task, World};
+use farlock_sim::{Machines, Task, World};
 
 use super::client::FsClient;
 use super::course::FsCourse;
 use super::judge::lost_writes;
 use super::layout::Layout;
-use crate::bench::simulated::{begin_service, config, direct};
+use crate::bench::simulated::{begin_service, config, direct, finish};
 use crate::bench::trial::{Arena, Outcome, Trial};
 use crate::drive::{Failure, Tally};
 use crate::subject::Simulated;
@@ -48,14 +48,7 @@ pub(super) fn run(trial: &Trial, course: &FsCourse, testbed: &Testbed) -> anyhow
     // Which peers are dead need not be asked of any peer.
     world.introduce();
     direct(&world, signals, &words, trial);
-    match world.run() {
-        Ended::Finished => {}
-        ended => bail!("the simulated world ended in {ended:?}"),
-    }
-    let mut tallies = Vec::with_capacity(trial.clients);
-    for client in clients {
-        tallies.push(client.take().context("a client has not finished")??);
-    }
+    let tallies = finish(&world, clients)?;
     let lost = lost_writes(course, &layout, arena.judge(&words), |addr| world.peek(addr));
     Ok(Outcome { tallies, lost })
 }

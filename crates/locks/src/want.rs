@@ -90,6 +90,37 @@ pub struct Extent {
     is_refined: bool,
     held_to: u32,
     written_to: u32,
+    blocks: BlockNumbers,
+}
+
+/// In which of its memory's blocks a lock has the subtrees in which an extent begins and ends,
+/// where these are not the first one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BlockNumbers {
+    /// The subtrees; 0 for none.
+    subtrees: [u16; 2],
+    numbers: [u16; 2],
+}
+
+impl BlockNumbers {
+    /// Of an extent that needs none.
+    pub const NONE: Self = Self { subtrees: [0; 2], numbers: [0; 2] };
+
+    /// These subtrees, where an extent has something of them at its two ends, have these blocks.
+    pub fn of_ends(subtrees: [Option<u32>; 2], numbers: [u16; 2]) -> Self {
+        Self { subtrees: subtrees.map(|subtree| subtree.unwrap_or(0) as u16), numbers }
+    }
+
+    /// The blocks at its two ends.
+    pub(crate) const fn numbers(self) -> [u16; 2] {
+        self.numbers
+    }
+
+    /// The block of this subtree.
+    pub(crate) fn of(self, subtree: u32) -> Option<u16> {
+        let ends = self.subtrees.into_iter().zip(self.numbers);
+        ends.filter(|&(own, _)| u32::from(own) == subtree).map(|(_, number)| number).next()
+    }
 }
 
 impl Extent {
@@ -100,7 +131,18 @@ impl Extent {
     pub fn new(mode: Mode, units: Range<u32>) -> Self {
         assert!(!units.is_empty(), "an extent has units");
         let (first, end) = (units.start, units.end);
-        Self { mode, first, end, is_refined: false, held_to: 0, written_to: 0 }
+        Self { mode, first, end, ..Self::NONE }
+    }
+
+    /// The same of a lock whose subtrees lie apart, in these blocks.
+    #[must_use]
+    pub fn lying_in(self, blocks: BlockNumbers) -> Self {
+        Self { blocks, ..self }
+    }
+
+    /// In which blocks it lies.
+    pub const fn blocks(self) -> BlockNumbers {
+        self.blocks
     }
 
     /// Where units end that its client holds before these, and those that it holds exclusively.
@@ -121,8 +163,15 @@ impl From<Mode> for Extent {
 }
 
 impl Want for Extent {
-    const NONE: Self =
-        Self { mode: Mode::Shared, first: 0, end: 0, is_refined: false, held_to: 0, written_to: 0 };
+    const NONE: Self = Self {
+        mode: Mode::Shared,
+        first: 0,
+        end: 0,
+        is_refined: false,
+        held_to: 0,
+        written_to: 0,
+        blocks: BlockNumbers::NONE,
+    };
 
     #[inline]
     fn mode(self) -> Mode {

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn counting_one_period_counts_every_pair() {
-        let tree = Tree { levels: 5, leaf_units: 4 };
+        let tree = Tree { levels: 5, leaf_units: 4, crown: 0 };
         for length in [1, 2, 3, 4, 5, 7, 16, 20, 64, 100, 500, 1000] {
             for nodes_max in 1..=SPLIT_MAX {
                 let (counted, known) =

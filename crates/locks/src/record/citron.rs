@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
 use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried};
 use crate::options::Setting;
@@ -28,7 +28,7 @@ use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
-use crate::want::{Extent, Mode, Want};
+use crate::want::{BlockNumbers, Extent, Mode, Want};
 pub use course::UnitsWord;
 use course::{Course, Plan, ReachWord, TREE, units_word};
 use repair::Params;
@@ -62,6 +62,12 @@ pub struct Citron<const SHARES: bool> {
     pub levels: u8,
     /// Units of a leaf.
     pub leaf_units: u8,
+    /// At which level its subtrees have their roots, of which each may lie by itself; 0 where all
+    /// lies in one piece.
+    pub crown: u8,
+    /// Where those subtrees lie in blocks that requests name ([`Extent::lying_in`]); behind the
+    /// lock's own words where `None`.
+    pub blocks: Option<Addr>,
     /// Into how many nodes a range is split at most.
     pub nodes_max: usize,
     /// Whether a range is split into as many nodes as have its units and no others, instead.
@@ -128,6 +134,8 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
         Self {
             levels: LEVELS,
             leaf_units: LEAF_UNITS_MAX,
+            crown: 0,
+            blocks: None,
             nodes_max: NODES,
             is_exact: false,
             refines: false,
@@ -153,10 +161,16 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 }
 
 impl<const SHARES: bool> Citron<SHARES> {
-    fn plan(&self) -> Plan {
-        let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
+    const fn tree(&self) -> Tree {
+        Tree { levels: self.levels, leaf_units: self.leaf_units, crown: self.crown }
+    }
+
+    /// Of a request that lies in these blocks.
+    fn plan(&self, numbers: BlockNumbers) -> Plan {
         Plan {
-            tree,
+            tree: self.tree(),
+            blocks: self.blocks,
+            numbers,
             nodes_max: (!self.is_exact).then_some(self.nodes_max),
             refines: self.refines,
             distance: self.distance,
@@ -173,9 +187,9 @@ impl<const SHARES: bool> Citron<SHARES> {
         }
     }
 
-    fn params(&self) -> Params {
+    fn params(&self, want: Extent) -> Params {
         Params {
-            plan: self.plan(),
+            plan: self.plan(want.blocks()),
             keeps_turn: self.keeps_turn,
             keeps_token: self.keeps_token,
             leaves_first: self.leaves_first,
@@ -188,19 +202,34 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
     fn units(&self, want: Extent) -> Range<u64> {
-        let (units, beyond) = (want.units(u32::MAX), self.plan().tree.units());
-        u64::from(units.start).min(beyond - 1)..u64::from(units.end).min(beyond)
+        let (units, tree) = (want.units(u32::MAX), self.tree());
+        let last = tree.last_unit();
+        let (start, end) = (u64::from(units.start).min(last), u64::from(units.end));
+        start..if end > last { tree.units() } else { end }
+    }
+
+    /// The subtrees at the two ends of what is wanted whose blocks a request must name, where they
+    /// do not lie behind the lock's own words.
+    pub fn far_ends(&self, want: Extent) -> [Option<u32>; 2] {
+        self.tree().far_ends(&self.units(want))
+    }
+
+    /// How long such a block is.
+    pub fn block_bytes(&self) -> u64 {
+        self.plan(BlockNumbers::NONE).block_bytes()
     }
 
     /// A request that has nothing yet.
     fn course(&self, want: Extent) -> Course {
-        let course = Course::of(self.plan(), want.mode(), self.units(want), want.is_refined());
+        let course =
+            Course::of(self.plan(want.blocks()), want.mode(), self.units(want), want.is_refined());
         course.behind(want.held_before().map(u64::from))
     }
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        let mut course = Course::of(self.plan(), want.mode(), self.units(want), grant.is_part);
+        let mut course =
+            Course::of(self.plan(want.blocks()), want.mode(), self.units(want), grant.is_part);
         course.completes(&grant.tickets);
         (course.both, course.token) = (grant.both, Some(grant.count));
         course
@@ -214,7 +243,8 @@ impl<const SHARES: bool> Citron<SHARES> {
         course: Option<&Course>,
     ) -> Result<Option<Grant>, Fault> {
         let Some(grant) = course.map(Grant::of) else { return Ok(None) };
-        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(Some(grant)) };
+        let own_shelf = self.plan(BlockNumbers::NONE).own_shelf_of(site.lock);
+        let Some(shelf) = own_shelf else { return Ok(Some(grant)) };
         let block = shelf.own_block(site.endpoint).await?;
         let entry = block.and_then(|block| shelf.entries(block).nth(site.slot().0.into()));
         let Some(entry) = entry else { return Ok(Some(grant)) };
@@ -281,9 +311,8 @@ impl Granted for Grant {
 }
 
 impl<const SHARES: bool> LockKind for Citron<SHARES> {
-    const BYTES: u64 = TREE
-        + Tree { levels: TABLED_LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes()
-            * (1 + SHARES as u64);
+    const BYTES: u64 =
+        TREE + Tree { levels: TABLED_LEVELS_MAX, ..Tree::LARGEST }.bytes() * (1 + SHARES as u64);
     const SHARES: bool = SHARES;
     const FIELDS: &'static [Field] = CountWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
@@ -298,16 +327,16 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     }
 
     fn bytes(&self) -> u64 {
-        let plan = self.plan();
-        Self::BYTES.max(plan.end())
+        Self::BYTES.max(self.plan(BlockNumbers::NONE).end())
     }
 
     fn units(&self) -> Option<u64> {
-        Some(self.plan().tree.units())
+        Some(self.tree().last_unit() + 1)
     }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
-    /// many levels as so many units need, `k=COUNT` nodes at most for a range, `exact=yes` for as
+    /// many levels as so many units need, `crown=COUNT` levels of these above subtrees that lie
+    /// apart, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `refine=yes` for that where a request would wait with
     /// something in its hands, `m=COUNT` levels between clients that meet; `tokens=no` where nobody
     /// needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
@@ -315,16 +344,20 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
-            "levels" => Some(Setting::count(&mut self.levels, LEVELS_MIN..=LEVELS_MAX)),
+            "levels" => {
+                let least = LEVELS_MIN + self.crown;
+                Some(Setting::count(&mut self.levels, least..=LEVELS_MAX))
+            }
             "space" => {
-                let (levels, leaf_units) = (&mut self.levels, self.leaf_units);
+                let (tree, levels) = (self.tree(), &mut self.levels);
                 Some(Setting::space(move |space| {
-                    let has_room = |&levels: &u8| Tree { levels, leaf_units }.units() >= space;
-                    let least = (LEVELS_MIN..=LEVELS_MAX).find(has_room);
+                    let has_room = |&levels: &u8| Tree { levels, ..tree }.units() >= space;
+                    let least = (LEVELS_MIN + tree.crown..=LEVELS_MAX).find(has_room);
                     least.inspect(|&least| *levels = least).is_some()
                 }))
             }
             "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
+            "crown" => Some(Setting::count(&mut self.crown, 0..=self.levels - LEVELS_MIN)),
             "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
             "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),
             "refine" => Some(Setting::yes_or_no(&mut self.refines)),
@@ -355,7 +388,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
 
     /// All units of its nodes, which cover one interval. A leaf is had by the unit.
     fn covers(&self, units: Range<u32>) -> Range<u32> {
-        let (plan, wanted) = (self.plan(), self.units(Extent::new(Mode::Exclusive, units)));
+        let (plan, wanted) =
+            (self.plan(BlockNumbers::NONE), self.units(Extent::new(Mode::Exclusive, units)));
         let (tree, nodes) = (plan.tree, plan.split(&wanted));
         let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
         let is_leaf = |node| tree.is_leaf(node);
@@ -401,7 +435,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     fn opening(&self, site: &Site<'_, E>, want: Extent) -> Verb<'static> {
-        take::looking(self.plan(), site.lock, self.course(want).next())
+        take::looking(self.plan(want.blocks()), site.lock, self.course(want).next())
     }
 
     /// Looks at the first node and those above it, which changes nothing.
@@ -432,7 +466,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: Option<u128>,
     ) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        let has_all = self.params().acquire(site, &mut course).await?;
+        let has_all = self.params(want).acquire(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 
@@ -481,7 +515,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         let mut course = self.held(want, grant);
         let gone = match grant.must_read_tickets(&course) {
             true => {
-                self.params().read_tickets(site, &mut course, false).await?;
+                self.params(want).read_tickets(site, &mut course, false).await?;
                 0
             }
             false => CHAIN_MAX,
@@ -499,7 +533,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        let has_all = self.params().attempt(site, &mut course).await?;
+        let has_all = self.params(want).attempt(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 
@@ -510,7 +544,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: u128,
     ) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        let has_all = self.params().attempt_past_the_dead(site, &mut course).await?;
+        let has_all = self.params(want).attempt_past_the_dead(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 }
@@ -538,7 +572,7 @@ impl<const SHARES: bool> Citron<SHARES> {
     ) -> Result<Course, Fault> {
         let mut held = self.held(want, grant);
         if grant.must_read_tickets(&held) {
-            self.params().read_tickets(site, &mut held, false).await?;
+            self.params(want).read_tickets(site, &mut held, false).await?;
         }
         Ok(held)
     }
@@ -552,7 +586,7 @@ impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
         grant: Grant,
     ) -> Result<Option<Grant>, Fault> {
         let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
-        let is_shared = self.params().make_shared(site, &mut held).await?;
+        let is_shared = self.params(want).make_shared(site, &mut held).await?;
         Ok(is_shared.then(|| Grant::of(&held)))
     }
 
@@ -563,7 +597,7 @@ impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
         grant: Grant,
     ) -> Result<Option<Grant>, Fault> {
         let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
-        let is_alone = self.params().make_exclusive(site, &mut held).await?;
+        let is_alone = self.params(want).make_exclusive(site, &mut held).await?;
         Ok(is_alone.then(|| Grant::of(&held)))
     }
 }
@@ -579,8 +613,9 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
         if want.mode() != whole.0.mode() || units.start < all.start || all.end < units.end {
             return Ok(None);
         }
-        let mut part = Course::of_part(units, self.held_with_tickets(site, whole).await?);
-        let has_all = self.params().take_part(site, &mut part).await?;
+        let held = self.held_with_tickets(site, whole).await?;
+        let mut part = Course::of_part(units, held, want.blocks());
+        let has_all = self.params(want).take_part(site, &mut part).await?;
         part.token = Some(whole.1.count);
         self.granted(site, want, has_all.then_some(&part)).await
     }
@@ -591,10 +626,10 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
         whole: (Extent, Grant),
         parts: &[(Extent, Grant)],
     ) -> Result<(), Fault> {
-        let all = self.held_with_tickets(site, whole).await?;
+        let (all, want) = (self.held_with_tickets(site, whole).await?, whole.0);
         let parts: Vec<Course> =
             parts.iter().map(|&(want, grant)| self.held(want, grant)).collect();
-        self.params().leave_to(site, &all, &parts, whole.1.entry).await
+        self.params(want).leave_to(site, &all, &parts, whole.1.entry).await
     }
 }
 

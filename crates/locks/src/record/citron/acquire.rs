@@ -233,7 +233,7 @@ impl Params {
     ) -> Result<bool, Fault> {
         let stand = Stand { phase: Phase::Leaving, claims: false, ticket: Some(ticket) };
         course.publish(site, stand);
-        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let addr = course.plan.word(site.lock, course.next(), Half::Writers);
         let op = word::vacate(ticket, false);
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         Ok(word::swapped(&op, site.endpoint.old() as u64))
@@ -251,7 +251,7 @@ impl Params {
             return Ok(());
         }
         course.publish(site, Stand { phase: Phase::Leaving, claims: false, ticket: None });
-        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let addr = course.plan.word(site.lock, course.next(), Half::Writers);
         let lose = Verb::MaskedCas64 { addr, op: word::LOSE };
         let stir = Verb::MaskedFaa64 { addr, op: word::STIR };
         execute(site.endpoint, [lose, stir].into_iter()).await
@@ -316,7 +316,7 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<Step, Fault> {
-        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let addr = course.plan.word(site.lock, course.next(), Half::Writers);
         course.publish(site, Stand { phase: Phase::Coming, claims: false, ticket: None });
         site.endpoint.verb(Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE }).await?;
         Ok(Step::Line(NodeWord(site.endpoint.old() as u64).next_ticket()))

@@ -12,11 +12,11 @@ use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
-use super::tree::{NODE_BYTES, Node, Tree};
+use super::tree::{Levels, Lies, NODE_BYTES, Node, Run, Tree};
 use crate::shelf::Shelf;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
-use crate::want::Mode;
+use crate::want::{BlockNumbers, Mode};
 
 word! {
     /// The units that are wanted, in a slot's record.
@@ -121,6 +121,10 @@ impl Half {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) tree: Tree,
+    /// Where blocks lie that are not behind the lock's own words.
+    pub(super) blocks: Option<Addr>,
+    /// Which of them those of the request are.
+    pub(super) numbers: BlockNumbers,
     /// Into how many nodes a range is split at most; `None`: into those that have its units alone.
     pub(super) nodes_max: Option<usize>,
     /// Whether a request has no units beside those that it wants in its hands while it waits.
@@ -172,15 +176,59 @@ impl Plan {
         lock.plus(MOVES)
     }
 
-    /// Where one of a node's words lies.
-    pub(super) const fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
-        let offset = TREE + node.offset() * self.halves() as u64;
-        lock.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
+    /// How long so many nodes are.
+    const fn bytes_of(&self, nodes: u32) -> u64 {
+        nodes as u64 * NODE_BYTES * self.halves() as u64
     }
 
-    /// Where the tree ends.
+    /// How long a block is.
+    pub(super) const fn block_bytes(&self) -> u64 {
+        self.bytes_of(self.tree.nodes_of_block()).next_multiple_of(TREE)
+    }
+
+    /// Where one of a node's words lies. Of what is in a block a client must know which one.
+    #[inline]
+    pub(super) fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
+        let (base, behind) = match self.tree.lies(node) {
+            Lies::InCrown(behind) => (lock.plus(TREE), behind),
+            Lies::InBlock(0, behind) => (lock.plus(TREE), self.tree.nodes_of_crown() + behind),
+            Lies::InBlock(subtree, behind) => (self.block(lock, subtree), behind),
+        };
+        let offset = self.bytes_of(behind);
+        base.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
+    }
+
+    /// Where the block of a subtree lies that is not the first.
+    #[cold]
+    fn block(&self, lock: Addr, subtree: u32) -> Addr {
+        match self.blocks {
+            None => lock.plus(self.near_end() + u64::from(subtree - 1) * self.block_bytes()),
+            Some(blocks) => {
+                let number = self.numbers.of(subtree).expect("a request knows its blocks");
+                blocks.plus(u64::from(number) * self.block_bytes())
+            }
+        }
+    }
+
+    /// The verb that reads these nodes.
+    pub(super) fn reading(&self, lock: Addr, run: Run) -> Verb<'static> {
+        let addr = self.word(lock, run.first(), Half::Writers);
+        Verb::Read { addr, words: run.count as u16 * self.halves() }
+    }
+
+    /// Where the crown and the first block end.
+    const fn near_end(&self) -> u64 {
+        let end = TREE + self.bytes_of(self.tree.nodes_of_crown() + self.tree.nodes_of_block());
+        if self.tree.crown == 0 { end } else { end.next_multiple_of(TREE) }
+    }
+
+    /// Where all ends that lies behind the lock's words.
     const fn tree_end(&self) -> u64 {
-        let end = TREE + self.tree.bytes() * self.halves() as u64;
+        let others = match self.blocks {
+            None => (1 << (2 * self.tree.crown as u32)) - 1,
+            Some(_) => 0,
+        };
+        let end = self.near_end() + others * self.block_bytes();
         if self.shelf_blocks == 0 { end } else { end.next_multiple_of(TREE) }
     }
 
@@ -285,8 +333,8 @@ impl Course {
     }
 
     /// The same for a part of what is held as `whole`.
-    pub(super) fn of_part(units: Range<u64>, whole: Self) -> Self {
-        let plan = Plan { counts: false, ..whole.plan };
+    pub(super) fn of_part(units: Range<u64>, whole: Self, numbers: BlockNumbers) -> Self {
+        let plan = Plan { counts: false, numbers, ..whole.plan };
         let part = Self::of(plan, whole.mode, units, true);
         Self { whole: Some(Box::new(whole)), ..part }
     }
@@ -600,23 +648,27 @@ impl Course {
         if self.is_exclusive() { bits.fold(0, |all, bits| all | bits) } else { 0 }
     }
 
-    /// From its nodes to those that count it, where others have the [`Plan::distance`]. Who looked
-    /// from above when the whole was counted waits until nobody is below where it was; so a part is
-    /// counted wherever the whole may have been.
-    const fn notifying_distance(&self) -> u8 {
-        if self.is_part && self.plan.counts_parts { 1 } else { self.plan.distance }
+    /// The levels at which ancestors of one of its nodes count it. Who looked from above when the
+    /// whole was counted waits until nobody is below where it was; so a part is counted wherever
+    /// the whole may have been.
+    #[inline]
+    fn levels_notified(&self, node: Node) -> Levels {
+        match self.is_part && self.plan.counts_parts {
+            true => Levels::above(node.level()),
+            false => self.plan.tree.notified(node, self.plan.distance),
+        }
     }
 
     /// Whether one of these nodes, which it has, notifies this one.
     pub(super) fn is_notified(&self, nodes: &[Node], by: Node) -> bool {
-        let distance = self.notifying_distance();
-        nodes.iter().any(|node| node.notified(distance).any(|other| other == by))
+        let notifies = |node: &Node| self.levels_notified(*node).contains(by.level());
+        nodes.iter().any(|node| by.is_above(*node) && notifies(node))
     }
 
     /// The nodes that count this request for one of its nodes, and for none before.
     pub(super) fn notified_by(&self, number: usize) -> impl Iterator<Item = Node> + Clone {
-        let before = &self.nodes[..number];
-        let all = self.nodes[number].notified(self.notifying_distance());
+        let (before, own) = (&self.nodes[..number], self.nodes[number]);
+        let all = self.levels_notified(own).map(move |level| own.at_level(level));
         all.filter(move |&node| {
             // Those below it are the last of them.
             let others = before.iter().rposition(|other| !node.is_above(*other));

@@ -5,7 +5,7 @@ use farlock_fabric::{Endpoint, word};
 use super::course::{Course, Half, Plan, UnitsWord};
 use super::take::Way;
 use crate::site::Site;
-use crate::want::Mode;
+use crate::want::{BlockNumbers, Mode};
 
 word! {
     /// What a slot keeps beside the units.
@@ -34,8 +34,12 @@ word! {
         SINGLE single: 1,
         /// Whether it asks newcomers to wait by the word of readers.
         READERS readers: 1,
+        /// Of its block, where it begins in one that is not the first.
+        FIRST_BLOCK first_block: 12,
+        /// The same where it ends.
+        LAST_BLOCK last_block: 12,
         /// Nothing.
-        SPARE spare: 56,
+        SPARE spare: 32,
     }
 }
 
@@ -74,11 +78,14 @@ pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stag
         Stage::Claimed => (CLAIMED, 0),
     };
     let called = course.called;
+    let [first, last] = course.plan.numbers.numbers();
     let by_readers = called.is_some_and(|(_, half)| half == Half::Readers);
     let wait = WaitWord::new()
         .with(WaitWord::PART, course.part.into())
         .with(WaitWord::SINGLE, course.is_one_by_one().into())
-        .with(WaitWord::READERS, by_readers.into());
+        .with(WaitWord::READERS, by_readers.into())
+        .with(WaitWord::FIRST_BLOCK, first.into())
+        .with(WaitWord::LAST_BLOCK, last.into());
     let word = PlaceWord::new()
         .with(PlaceWord::STAGE, stage)
         .with(PlaceWord::EXCLUSIVE, course.is_exclusive().into())
@@ -111,10 +118,12 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
         _ => return Kept::New(None),
     };
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
-    let is_part = units.part() != 0;
-    let mut course = Course::of(plan, mode, units.start()..units.end(), is_part);
-    course.has = word.has() as usize;
+    let (is_part, units) = (units.part() != 0, units.start()..units.end());
     let wait = WaitWord(word.left());
+    let ends = [wait.first_block(), wait.last_block()].map(|number| number as u16);
+    let numbers = BlockNumbers::of_ends(plan.tree.far_ends(&units), ends);
+    let mut course = Course::of(Plan { numbers, ..plan }, mode, units, is_part);
+    course.has = word.has() as usize;
     if wait.single() != 0 {
         course.goes_one_by_one(wait.part() as u8);
     }

@@ -206,9 +206,9 @@ mod tests {
     use super::*;
 
     const SMALL: [Tree; 3] = [
-        Tree { levels: 4, leaf_units: 1 },
-        Tree { levels: 3, leaf_units: 5 },
-        Tree { levels: 2, leaf_units: 8 },
+        Tree { levels: 4, leaf_units: 1, crown: 0 },
+        Tree { levels: 3, leaf_units: 5, crown: 0 },
+        Tree { levels: 2, leaf_units: 8, crown: 0 },
     ];
 
     /// Every range of a tree.

@@ -42,4 +42,4 @@ pub use seat::{Attempt, Begun, Closed, Holding, OnShelf, Opened, Seat};
 pub use slots::Options;
 pub use token::Token;
 pub use wait::within;
-pub use want::{Extent, Mode, Want};
+pub use want::{BlockNumbers, Extent, Mode, Want};

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use farlock_locks::record::citron::tree::Tree;
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::shelf::Shelf;
-use farlock_locks::{LockKind, Token, TokenSource};
+use farlock_locks::{Extent, LockKind, Token, TokenSource};
 
+use crate::blocks::Blocks;
 use crate::directory::Kind;
 
 /// The kind under which the directory enters locks: the protocol that uses their words.
@@ -42,23 +44,34 @@ pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
 /// The lock of a table of ranges.
 pub(crate) type RangeProtocol = Shared;
 
-/// Levels of its tree.
-const RANGE_LEVELS: u8 = 7;
+/// Its tree, of 2^28 units: the first 2^18 lie in the table, and as many others each in a block.
+const RANGE_TREE: Tree = Tree { crown: 5, ..Tree::LARGEST };
 
 /// Units of a table; the last one stands for all positions behind it too.
-pub(crate) const RANGE_UNITS: u64 = 1 << 18;
+pub(crate) const RANGE_UNITS: u64 = RANGE_TREE.last_unit() + 1;
 
 /// The lock of ranges that every session and command of a region uses.
-pub(crate) fn range_protocol(shelf: Shelf) -> RangeProtocol {
+pub(crate) fn range_protocol(shelf: Shelf, blocks: Blocks) -> RangeProtocol {
     // Callers may hold some ranges and wait for others: those must not meet if they are disjoint.
     // Nor may they wait for one that itself only waits.
-    let levels = RANGE_LEVELS;
-    let steps_back_max = u8::MAX;
-    Shared { levels, is_exact: true, steps_back_max, shelf: Some(shelf), ..Shared::default() }
+    let (is_exact, steps_back_max) = (true, u8::MAX);
+    let (shelf, blocks) = (Some(shelf), Some(blocks.base()));
+    let Tree { levels, crown, .. } = RANGE_TREE;
+    Shared { levels, crown, is_exact, steps_back_max, shelf, blocks, ..Shared::default() }
 }
 
-/// Bytes of the count and the tree of a table of ranges.
-const RANGE_LOCK_BYTES: u64 = 64 + (4_u64.pow(RANGE_LEVELS as u32) - 1) / 3 * 16;
+/// Of what is asked for, the subtrees at its two ends that have a block.
+pub(crate) fn far_ends(extent: Extent) -> [Option<u32>; 2] {
+    RANGE_TREE.far_ends(&RANGE_TREE.wanted(extent))
+}
+
+/// Bytes of a block: two words for each node below the root of a subtree.
+pub(crate) const RANGE_BLOCK_BYTES: u64 = (4_u64.pow(7) - 1) / 3 * 16 - 16;
+
+/// Bytes of the count, of the tree of the first units, and of the upper levels of that of the
+/// others.
+const RANGE_LOCK_BYTES: u64 =
+    (64 + ((4_u64.pow(7) - 1) / 3 + (4_u64.pow(6) - 1) / 3) * 16).next_multiple_of(64);
 
 /// The kind under which the directory enters tables of ranges. The second word of each says how
 /// many of its users' positions a unit has, and is written once.
@@ -75,7 +88,7 @@ pub(crate) const UNIT_AT: u64 = 8;
 
 /// Bytes of the heap for tables of ranges, taken when the first is used: 48 of them, for as many
 /// names in use at one time.
-pub(crate) const RANGE_HEAP_BYTES: u64 = 68 * (64 << 10);
+pub(crate) const RANGE_HEAP_BYTES: u64 = 81 * (64 << 10);
 
 /// A lock without fencing tokens is none that a service hands out.
 const _: () = {
@@ -94,7 +107,9 @@ mod tests {
 
     #[test]
     fn a_table_of_ranges_has_room_for_its_tree() {
-        let lock = range_protocol(shelf_at(Addr::from_bits(0)));
+        let (shelf, log) = (shelf_at(Addr::from_bits(0)), Addr::from_bits(1 << 20));
+        let lock = range_protocol(shelf, Blocks::at(log, RANGE_BLOCK_BYTES));
         assert_eq!((lock.bytes(), lock.units()), (RANGE_LOCK_BYTES, Some(RANGE_UNITS)));
+        assert_eq!(lock.block_bytes(), RANGE_BLOCK_BYTES);
     }
 }

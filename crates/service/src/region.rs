@@ -13,9 +13,10 @@ use farlock_fabric::{Addr, ConnectError, Connection, Host, HostOptions, Origin};
 use farlock_locks::Token;
 
 use crate::address::{AddressError, check_address};
+use crate::blocks;
 use crate::connection::Region;
 use crate::directory::Directory;
-use crate::protocol::RANGE_HEAP_BYTES;
+use crate::protocol::{RANGE_BLOCK_BYTES, RANGE_HEAP_BYTES};
 use crate::shelf::SHELF_BYTES;
 
 /// The region used where none is named.
@@ -330,7 +331,8 @@ impl RegionOptions {
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES.max(u64::from(self.places) * HEAP_BYTES_A_PLACE);
         // It maps what it may have, so that it fits where address space is short.
-        options.growing_by(RANGE_HEAP_BYTES + SHELF_BYTES)
+        let options = options.growing_by(RANGE_HEAP_BYTES + SHELF_BYTES + blocks::LOG_BYTES);
+        options.sparing(blocks::bytes(RANGE_BLOCK_BYTES))
     }
 }
 

@@ -15,7 +15,7 @@ use farlock::{DivideReason, LostReason, Mode};
 use stage::Stage;
 
 /// The last position of a table that has a unit of its own.
-const LAST: u64 = (1 << 18) - 1;
+const LAST: u64 = (1 << 28) - (1 << 18);
 
 fn writes(table: &RangeLock, range: Range<u64>) -> bool {
     table.exclusive(range).at_once().blocking().is_ok()

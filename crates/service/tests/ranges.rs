@@ -691,3 +691,68 @@ fn ranges_together_do_not_deadlock_and_exclude() {
     let sum: u64 = sums.iter().map(|sum| sum.load(Ordering::SeqCst)).sum();
     assert_eq!(sum, 1_000 * ACCOUNTS);
 }
+
+/// Each subtree of a table's far units lies where there was room when it was first asked for: what
+/// one has there others find, of this process and of others, and nobody has what lies beside it.
+#[test]
+fn far_units_are_had_one_by_one() {
+    const NEAR: u64 = 1 << 18;
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let units = [NEAR - 1, NEAR, NEAR + 1, 2 * NEAR, 77 * NEAR + 5, (1 << 28) - NEAR - 1];
+    let held: Vec<_> =
+        units.iter().map(|&at| ours.exclusive(at..at + 1).blocking().unwrap()).collect();
+    for at in units {
+        let refused = theirs.shared(at..at + 1).at_once().blocking();
+        assert!(matches!(refused, Err(AcquireError::Busy { .. })), "{at}: {refused:?}");
+        for beside in [at - 2, at + 2].into_iter().filter(|beside| !units.contains(beside)) {
+            let free = theirs.exclusive(beside..beside + 1).at_once().blocking();
+            assert!(free.is_ok(), "{beside} beside {at}: {free:?}");
+        }
+    }
+    // Over the end of the near ones, over subtrees without a block, to the end, and all.
+    for range in [5..NEAR + 2, NEAR + 2..80 * NEAR, 78 * NEAR + 3..u64::MAX, 0..u64::MAX] {
+        let refused = theirs.exclusive(range.clone()).at_once().blocking();
+        assert!(matches!(refused, Err(AcquireError::Busy { .. })), "{range:?}: {refused:?}");
+    }
+    drop(held);
+    for range in [5..NEAR + 2, NEAR + 2..80 * NEAR, 78 * NEAR + 3..u64::MAX, 0..u64::MAX] {
+        let whole = theirs.exclusive(range.clone()).at_once().blocking().unwrap();
+        for at in units {
+            let refused = ours.shared(at..at + 1).at_once().blocking();
+            assert_eq!(refused.is_err(), range.contains(&at), "{at} beside {range:?}");
+        }
+        whole.release().blocking().unwrap();
+    }
+}
+
+/// What lies behind the last unit is one with it, however far.
+#[test]
+fn positions_behind_all_units_are_one() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let held = ours.exclusive(1 << 60..(1 << 60) + 1).blocking().unwrap();
+    let refused = theirs.exclusive(1 << 40..(1 << 40) + 1).at_once().blocking();
+    assert!(matches!(refused, Err(AcquireError::Busy { .. })), "{refused:?}");
+    assert!(theirs.exclusive(1 << 27..1 << 28).at_once().blocking().is_err());
+    assert!(theirs.exclusive(0..1 << 27).at_once().blocking().is_ok());
+    drop(held);
+}
+
+/// A part of what is held across the end of the near units, and in other subtrees.
+#[test]
+fn far_parts_are_let_go_of() {
+    const NEAR: u64 = 1 << 18;
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let whole = ours.exclusive(10..9 * NEAR + 10).blocking().unwrap();
+    let freed = NEAR - 5..3 * NEAR + 5;
+    let parts = whole.unlock(freed.clone()).unwrap();
+    assert_eq!(parts.len(), 2);
+    for at in [10, NEAR - 6, NEAR - 5, NEAR, 2 * NEAR, 3 * NEAR + 4, 3 * NEAR + 5, 9 * NEAR + 9] {
+        let got = theirs.exclusive(at..at + 1).at_once().blocking();
+        assert_eq!(got.is_ok(), freed.contains(&at), "{at}: {got:?}");
+    }
+    drop(parts);
+    assert!(theirs.exclusive(..).at_once().blocking().is_ok());
+}

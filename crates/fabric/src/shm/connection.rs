@@ -111,10 +111,16 @@ impl Connection for Host {
             return Ok(());
         }
         let grown = self.0.grow(heap_bytes - self.0.heap().1);
-        grown.map(drop).or_else(|error| {
-            // Others may have been first, and then there is no room for as much again.
-            if is_long_enough() { Ok(()) } else { Err(self.0.why_it_stays(error)) }
-        })
+        // Others may have been first, and then there is no room for as much again.
+        match grown {
+            _ if is_long_enough() => Ok(()),
+            Err(error) => Err(self.0.why_it_stays(error)),
+            Ok(_) => Err(ConnectError::Capacity {
+                what: "bytes",
+                value: heap_bytes,
+                bound: "this process may map fewer of them (`ulimit -v`)",
+            }),
+        }
     }
 
     fn origin(&self) -> Origin {

@@ -45,7 +45,7 @@ pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
 /// The version of what this module says: processes of another one do not share regions.
-pub const VERSION: u64 = 9;
+pub const VERSION: u64 = 10;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;

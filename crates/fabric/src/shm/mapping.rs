@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::layout::{HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header};
@@ -69,20 +70,35 @@ pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
 
 impl Memory {
     /// Maps a file of this layout, if it is at least as long as the layout's fixed part: it may
-    /// have been cut short since its header was read.
-    pub(super) fn new(file: &File, layout: &Layout) -> io::Result<Result<Self, Malformed>> {
+    /// have been cut short since its header was read. So many of its last bytes are done without
+    /// where there are no addresses for them.
+    pub(super) fn new(
+        file: &File,
+        layout: &Layout,
+        spare_bytes: u64,
+    ) -> io::Result<Result<Self, Malformed>> {
         if file.metadata()?.len() <= layout.heap {
             return Ok(Err(Malformed::Truncated));
         }
-        let bytes = usize::try_from(layout.capacity.max_bytes);
-        let bytes = bytes.expect("addresses of 64 bits hold a region");
+        let all = layout.capacity.max_bytes;
+        let least = all.saturating_sub(spare_bytes).max(layout.heap);
+        let mapped = Self::map(file, all).or_else(|error| match error {
+            Errno::NOMEM if least < all => Self::map(file, least),
+            error => Err(error),
+        });
+        let (base, bytes) = mapped?;
+        Ok(Ok(Self { base, bytes, backed: layout.heap as usize }))
+    }
+
+    /// Maps so many bytes.
+    fn map(file: &File, bytes: u64) -> Result<(NonNull<u8>, usize), Errno> {
+        let bytes = usize::try_from(bytes).expect("addresses of 64 bits hold a region");
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
             let flags = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), bytes, flags, MapFlags::SHARED, file, 0)?
         };
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
-        Ok(Ok(Self { base, bytes, backed: layout.heap as usize }))
+        Ok((NonNull::new(base.cast()).expect("the kernel maps nothing at address zero"), bytes))
     }
 
     /// A reference to something in the fixed part.
@@ -206,13 +222,13 @@ impl Mapping {
         }
     }
 
-    /// The published size, if it is one the region can have and the file is that long: every byte
-    /// below it can be touched.
+    /// The published size, if it is one the region can have and the file is that long, or as much of
+    /// it as is mapped: every byte below it can be touched.
     pub(super) fn bytes(&self) -> Option<u64> {
         let bytes = self.header().bytes.load(Ordering::Acquire);
         check_bytes(&self.layout, bytes).ok()?;
         let file_bytes = self.file.metadata().ok()?.len();
-        (file_bytes >= bytes).then_some(bytes)
+        (file_bytes >= bytes).then_some(bytes.min(self.memory.bytes as u64))
     }
 }
 

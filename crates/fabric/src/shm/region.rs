@@ -58,6 +58,9 @@ pub struct Options {
     pub heap_bytes: u64,
     /// Bytes to which the region's file may grow. Address space, not memory.
     pub max_bytes: u64,
+    /// How many of these, the last ones, a process does without that has no addresses for them:
+    /// what lies there is beyond the region for it.
+    pub spare_bytes: u64,
     /// Whether a region that is not there is created.
     pub create: bool,
     /// How long to wait for others who remove regions at that moment, and may be stopped: for ever
@@ -86,6 +89,7 @@ impl Options {
             slots: 8,
             heap_bytes: 4 << 20,
             max_bytes: 1 << 30,
+            spare_bytes: 0,
             create: true,
             patience: None,
             read_only: false,
@@ -101,6 +105,13 @@ impl Options {
         let endpoints = endpoints.min(layout::ENDPOINTS_MAX);
         let fixed = Layout::new(Capacity { endpoints, slots, max_bytes: 0 }).heap;
         self.max_bytes = (fixed + heap_bytes).next_multiple_of(BLOCK_BYTES) + bytes;
+        self
+    }
+
+    /// The same, and so many bytes more where a process has addresses for them.
+    #[must_use]
+    pub fn sparing(mut self, bytes: u64) -> Self {
+        (self.max_bytes, self.spare_bytes) = (self.max_bytes + bytes, bytes);
         self
     }
 }
@@ -395,7 +406,7 @@ impl Region {
         if sound.retired {
             return Ok(Found::Retired);
         }
-        let memory = Memory::new(&file, &sound.layout)
+        let memory = Memory::new(&file, &sound.layout, options.spare_bytes)
             .map_err(|source| io_error("map", &path, source))?
             .map_err(|why| ConnectError::Malformed { path: path.clone(), why })?;
         let origin = match sound.origin {
@@ -527,7 +538,7 @@ impl Region {
         let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
         if let Ok(sound) = examined {
             origin = sound.origin.max(sound.floor);
-            let memory = Memory::new(&file, &sound.layout);
+            let memory = Memory::new(&file, &sound.layout, sound.layout.capacity.max_bytes);
             // One that was cut short since has nothing to retire any more.
             if let Ok(memory) = memory.map_err(|e| io_error("map", &path, e))? {
                 let (layout, options) = (sound.layout, Options::new("", "", name));

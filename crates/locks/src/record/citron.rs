@@ -62,10 +62,9 @@ pub struct Citron<const SHARES: bool> {
     pub levels: u8,
     /// Units of a leaf.
     pub leaf_units: u8,
-    /// At which level its subtrees have their roots, of which each may lie by itself; 0 where all
-    /// lies in one piece.
+    /// How many levels fewer the near tree has, where there are two: see [`Tree`].
     pub crown: u8,
-    /// Where those subtrees lie in blocks that requests name ([`Extent::lying_in`]); behind the
+    /// Where the blocks of the far one lie, which requests name ([`Extent::lying_in`]); behind the
     /// lock's own words where `None`.
     pub blocks: Option<Addr>,
     /// Into how many nodes a range is split at most.
@@ -202,19 +201,10 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
     fn units(&self, want: Extent) -> Range<u64> {
-        let (units, tree) = (want.units(u32::MAX), self.tree());
-        let last = tree.last_unit();
-        let (start, end) = (u64::from(units.start).min(last), u64::from(units.end));
-        start..if end > last { tree.units() } else { end }
+        self.tree().wanted(want)
     }
 
-    /// The subtrees at the two ends of what is wanted whose blocks a request must name, where they
-    /// do not lie behind the lock's own words.
-    pub fn far_ends(&self, want: Extent) -> [Option<u32>; 2] {
-        self.tree().far_ends(&self.units(want))
-    }
-
-    /// How long such a block is.
+    /// How long a block of a subtree is.
     pub fn block_bytes(&self) -> u64 {
         self.plan(BlockNumbers::NONE).block_bytes()
     }
@@ -311,8 +301,10 @@ impl Granted for Grant {
 }
 
 impl<const SHARES: bool> LockKind for Citron<SHARES> {
-    const BYTES: u64 =
-        TREE + Tree { levels: TABLED_LEVELS_MAX, ..Tree::LARGEST }.bytes() * (1 + SHARES as u64);
+    const BYTES: u64 = TREE
+        + Tree { levels: TABLED_LEVELS_MAX, ..Tree::LARGEST }.near_nodes() as u64
+            * NODE_BYTES
+            * (1 + SHARES as u64);
     const SHARES: bool = SHARES;
     const FIELDS: &'static [Field] = CountWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
@@ -335,8 +327,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
-    /// many levels as so many units need, `crown=COUNT` levels of these above subtrees that lie
-    /// apart, `k=COUNT` nodes at most for a range, `exact=yes` for as
+    /// many levels as so many units need, `crown=COUNT` of these that a tree of the first
+    /// units has not, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `refine=yes` for that where a request would wait with
     /// something in its hands, `m=COUNT` levels between clients that meet; `tokens=no` where nobody
     /// needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
@@ -351,7 +343,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "space" => {
                 let (tree, levels) = (self.tree(), &mut self.levels);
                 Some(Setting::space(move |space| {
-                    let has_room = |&levels: &u8| Tree { levels, ..tree }.units() >= space;
+                    let has_room = |&levels: &u8| Tree { levels, ..tree }.last_unit() + 1 >= space;
                     let least = (LEVELS_MIN + tree.crown..=LEVELS_MAX).find(has_room);
                     least.inspect(|&least| *levels = least).is_some()
                 }))

@@ -64,7 +64,7 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "START:LEN", value_parser = range)]
     range: Option<Range<u64>>,
     /// Ranges that share a unit of so many positions exclude each other; all users of a table must
-    /// agree. It has 262144 units, the last of which stands for all positions behind it too.
+    /// agree. It has 268 million units, the last of which stands for all positions behind it too.
     #[arg(long, value_name = "POSITIONS", default_value_t = 1, requires = "range",
         value_parser = clap::value_parser!(u64).range(1..))]
     unit: u64,

@@ -12,11 +12,12 @@ use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
 use super::waiter::{Report, Timed, Wake};
+use crate::blocks::{BlockError, Blocks, LOG_BYTES};
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
 use crate::inspect::{self, Participant, Sort};
-use crate::protocol::{RANGE_KIND, RangeProtocol};
+use crate::protocol::{RANGE_BLOCK_BYTES, RANGE_KIND, RangeProtocol};
 use crate::region::range_heap;
 use crate::shelf::{SHELF_BYTES, shelf_at};
 use crate::system::coarse_tick;
@@ -46,6 +47,7 @@ impl Hub {
             range_pool: Pool::default(),
             range_waits: Mutex::default(),
             free_entries: Mutex::default(),
+            known_blocks: Mutex::default(),
             clerk: Mutex::default(),
             dates_holds,
             forks: fork_count(),
@@ -317,7 +319,7 @@ impl Hub {
             return Ok(*directory);
         }
         let (base, bytes) = range_heap(&self.region, &self.directory);
-        let end = base.offset() + bytes + SHELF_BYTES;
+        let end = base.offset() + bytes + SHELF_BYTES + LOG_BYTES;
         self.region.lengthen(end - self.region.heap().0.offset())?;
         let directory = Directory::open(lane, (base, bytes), RANGE_KIND).await?;
         Ok(*self.range_directory.get_or_init(|| directory))
@@ -327,6 +329,27 @@ impl Hub {
     pub(super) fn shelf(&self) -> Shelf {
         let (base, bytes) = range_heap(&self.region, &self.directory);
         shelf_at(base.plus(bytes))
+    }
+
+    /// Where tables have what few of them need, once there is the directory of them.
+    pub(super) fn blocks(&self) -> Blocks {
+        let (base, bytes) = range_heap(&self.region, &self.directory);
+        Blocks::at(base.plus(bytes + SHELF_BYTES), RANGE_BLOCK_BYTES)
+    }
+
+    /// The block of this subtree of a table.
+    pub(super) async fn block_of(
+        &self,
+        lane: &Lane,
+        (table, subtree): (Addr, u32),
+    ) -> Result<u16, BlockError> {
+        let known = lock(&self.known_blocks).get(&(table, subtree)).copied();
+        if let Some(number) = known {
+            return Ok(number);
+        }
+        let number = self.blocks().of(lane, &self.region, (table, subtree)).await?;
+        lock(&self.known_blocks).insert((table, subtree), number);
+        Ok(number)
     }
 
     /// An entry of the shelf that nothing stands in; `None` if there is none.

@@ -331,7 +331,7 @@ impl Worker {
             self.keepers.insert(id.index, keeper);
             if for_ranges {
                 self.hub.range_pool.admit(id);
-                let kind = range_protocol(self.hub.shelf());
+                let kind = range_protocol(self.hub.shelf(), self.hub.blocks());
                 self.hub.give_range_back(Box::new(Place::new(lane, kind, origin, tether)));
             } else {
                 self.hub.pool.admit(id);

@@ -12,7 +12,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
-use super::tree::{Levels, Lies, NODE_BYTES, Node, Run, Tree};
+use super::tree::{Levels, Lies, NODE_BYTES, Node, Tree};
 use crate::shelf::Shelf;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
@@ -190,8 +190,7 @@ impl Plan {
     #[inline]
     pub(super) fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
         let (base, behind) = match self.tree.lies(node) {
-            Lies::InCrown(behind) => (lock.plus(TREE), behind),
-            Lies::InBlock(0, behind) => (lock.plus(TREE), self.tree.nodes_of_crown() + behind),
+            Lies::Near(behind) => (lock.plus(TREE), behind),
             Lies::InBlock(subtree, behind) => (self.block(lock, subtree), behind),
         };
         let offset = self.bytes_of(behind);
@@ -202,7 +201,7 @@ impl Plan {
     #[cold]
     fn block(&self, lock: Addr, subtree: u32) -> Addr {
         match self.blocks {
-            None => lock.plus(self.near_end() + u64::from(subtree - 1) * self.block_bytes()),
+            None => lock.plus(self.own_end() + u64::from(subtree - 1) * self.block_bytes()),
             Some(blocks) => {
                 let number = self.numbers.of(subtree).expect("a request knows its blocks");
                 blocks.plus(u64::from(number) * self.block_bytes())
@@ -210,25 +209,16 @@ impl Plan {
         }
     }
 
-    /// The verb that reads these nodes.
-    pub(super) fn reading(&self, lock: Addr, run: Run) -> Verb<'static> {
-        let addr = self.word(lock, run.first(), Half::Writers);
-        Verb::Read { addr, words: run.count as u16 * self.halves() }
-    }
-
-    /// Where the crown and the first block end.
-    const fn near_end(&self) -> u64 {
-        let end = TREE + self.bytes_of(self.tree.nodes_of_crown() + self.tree.nodes_of_block());
+    /// Where the lock's own words end.
+    const fn own_end(&self) -> u64 {
+        let end = TREE + self.bytes_of(self.tree.nodes_by_lock());
         if self.tree.crown == 0 { end } else { end.next_multiple_of(TREE) }
     }
 
-    /// Where all ends that lies behind the lock's words.
+    /// Where all ends that lies there.
     const fn tree_end(&self) -> u64 {
-        let others = match self.blocks {
-            None => (1 << (2 * self.tree.crown as u32)) - 1,
-            Some(_) => 0,
-        };
-        let end = self.near_end() + others * self.block_bytes();
+        let blocks = if self.blocks.is_none() { self.tree.blocks() } else { 0 };
+        let end = self.own_end() + blocks as u64 * self.block_bytes();
         if self.shelf_blocks == 0 { end } else { end.next_multiple_of(TREE) }
     }
 

@@ -76,7 +76,7 @@ enum End {
 type Cuts = [Option<Cut>; SPLIT_MAX];
 
 impl Tree {
-    /// The nodes to lock for these units: at most so many.
+    /// The nodes to lock for these units: of the near ones and of the far ones at most so many.
     ///
     /// # Panics
     /// If the tree has not all of them, they are none, or more than [`SPLIT_MAX`] nodes are asked
@@ -84,6 +84,17 @@ impl Tree {
     pub fn split(self, units: &Range<u64>, nodes_max: usize) -> Nodes {
         assert!((1..=SPLIT_MAX).contains(&nodes_max), "a range is split into 1 to {SPLIT_MAX}");
         assert!(!units.is_empty() && units.end <= self.units(), "the tree has these units");
+        let near = self.near_units();
+        if units.end <= near || near <= units.start {
+            return self.split_in_tree(units, nodes_max);
+        }
+        let mut nodes = self.split_in_tree(&(units.start..near), nodes_max);
+        nodes.0.extend(self.split_in_tree(&(near..units.end), nodes_max).0);
+        nodes
+    }
+
+    /// The same of units that one tree has.
+    fn split_in_tree(self, units: &Range<u64>, nodes_max: usize) -> Nodes {
         let (first, last) = (self.leaf_of(units.start), self.leaf_of(units.end - 1));
         let top = first.lowest_with(last);
         let mut best = Nodes::NONE;
@@ -122,7 +133,7 @@ impl Tree {
         let mut cuts = [None; SPLIT_MAX];
         let (mut node, mut beside, mut largest) = (node, 0, 0);
         while beside < nodes_max {
-            let (own, span) = (self.units_of(node), self.span(node));
+            let (own, span) = (self.reach_of(node), self.span(node));
             let unasked = match end {
                 End::Left => units.start.saturating_sub(own.start),
                 End::Right => own.end.saturating_sub(units.end),

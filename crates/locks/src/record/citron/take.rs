@@ -5,7 +5,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, MaskedFaa, Posted, Verb, 
 
 use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
 use super::repair::{Bar, Params, Until, Wanted};
-use super::tree::{LEVELS_MAX, Node, Run};
+use super::tree::Node;
 use super::word::{self, CountWord, NodeWord};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -22,41 +22,40 @@ fn looking_below(
     lock: Addr,
     node: Node,
 ) -> impl Iterator<Item = Verb<'static>> + Clone {
-    plan.tree.window(node, plan.distance).map(move |run| plan.reading(lock, run))
+    plan.tree.window(node, plan.distance).map(move |(first, count)| Verb::Read {
+        addr: plan.word(lock, first, Half::Writers),
+        words: count as u16 * plan.halves(),
+    })
 }
 
 /// The nodes above the next one of a request, the lowest first, whose owners may keep it out. If
 /// the grant is counted with that node, all: each that has left one of them counts.
-///
-/// Of those that are read together it minds all or none: what it has below one of them lies to its
-/// left, and so below all.
-fn above(course: &Course) -> impl Iterator<Item = Run> + Clone {
+fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
     let counts = course.counts_next();
     let minds = move |node| {
         !course.is_exempt_from(node)
             || course.is_exclusive() && course.plan.shares && !course.is_exempt_from_readers(node)
     };
-    course.plan.tree.above(course.next()).filter(move |run| counts || minds(run.first()))
+    course.next().ancestors().filter(move |&node| counts || minds(node))
 }
 
 /// Those that are looked at before the node is claimed. What decides is what is read after: but a
 /// leaf's bits are taken only when it was seen that no cleaner occupies the parent, since that one
 /// trusts that a client which says later that it may take bits sees it.
-fn looked_at(course: &Course) -> impl Iterator<Item = Run> + Clone {
+fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
     let most = match (course.counts_next(), course.mask()) {
         (true, _) => usize::MAX,
         (false, Some(_)) => 1,
         (false, None) => 0,
     };
-    course.plan.tree.above(course.next()).take(most)
+    course.next().ancestors().take(most)
 }
 
 /// Posts reads of the next node of a request and of those above it that are looked at; if the grant
 /// is counted with that node, of its window below it as well.
 pub(super) fn look<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Posted {
     let (node, plan, lock) = (course.next(), course.plan, site.lock);
-    let up = looked_at(course).map(|run| plan.reading(lock, run));
-    let up = std::iter::once(looking(plan, lock, node)).chain(up);
+    let up = std::iter::once(node).chain(looked_at(course)).map(|node| looking(plan, lock, node));
     let down = looking_below(plan, lock, node).skip(1).filter(|_| course.counts_next());
     post(site.endpoint, up.chain(down))
 }
@@ -81,22 +80,6 @@ impl Links {
 pub(super) fn read<E: Endpoint>(site: &Site<'_, E>, link: usize) -> [NodeWord; 2] {
     let old = site.endpoint.link(link).old;
     [NodeWord(old as u64), NodeWord((old >> 64) as u64)]
-}
-
-/// The same of these nodes, from the last to the first, as the link has read all of them.
-fn read_run<E: Endpoint>(
-    site: &Site<'_, E>,
-    plan: Plan,
-    link: usize,
-    run: Run,
-) -> impl Iterator<Item = (Node, [NodeWord; 2])> {
-    let halves = usize::from(plan.halves());
-    let mut words = [0; 2 * LEVELS_MAX as usize];
-    site.endpoint.copy_read(link, &mut words[..run.count as usize * halves]);
-    (0..run.count).rev().map(move |number| {
-        let own = &words[number as usize * halves..];
-        (run.node(number), [NodeWord(own[0]), NodeWord(if halves > 1 { own[1] } else { 0 })])
-    })
 }
 
 /// Whether the next node of a request is to be had, as the chain of [`look`] has found it, or what
@@ -149,8 +132,7 @@ pub(super) fn exempt_parent<E: Endpoint>(
     course: &Course,
 ) -> Option<(Node, NodeWord)> {
     let parent = course.next().parent().filter(|_| course.mask().is_some())?;
-    let (link, run) = (Links::of_look(course).above, looked_at(course).next()?);
-    let (_, [writers, _]) = read_run(site, course.plan, link, run).next()?;
+    let [writers, _] = read(site, Links::of_look(course).above);
     (writers.occ() != 0 && course.is_exempt_from(parent)).then_some((parent, writers))
 }
 
@@ -159,10 +141,10 @@ pub(super) fn exempt_parent<E: Endpoint>(
 fn first_in_the_way<E: Endpoint>(
     site: &Site<'_, E>,
     course: &Course,
-    above: impl Iterator<Item = (usize, Run)>,
+    mut above: impl Iterator<Item = (usize, Node)>,
 ) -> Option<Bar> {
-    let mut nodes = above.flat_map(|(link, run)| read_run(site, course.plan, link, run));
-    nodes.find_map(|(node, [writers, readers])| {
+    above.find_map(|(link, node)| {
+        let [writers, readers] = read(site, link);
         if writers.occ() != 0 && !course.is_exempt_from(node) {
             Some(Bar::Owner(node))
         } else if course.is_exclusive()
@@ -195,8 +177,8 @@ fn have_left<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) -> 
         (Some(_), false) => 0,
         (is_leaf, _) => turns(read(site, links.own), is_leaf.is_some()),
     };
-    for (link, run) in (links.above..).zip(above(course)) {
-        left += read_run(site, plan, link, run).map(|(_, words)| turns(words, false)).sum::<u32>();
+    for (link, _) in (links.above..).zip(above(course)) {
+        left += turns(read(site, link), false);
     }
     for_each_below(site, course, links, |_, _, word| left += word.d_cnt() as u32);
     left
@@ -216,12 +198,12 @@ fn for_each_below<E: Endpoint>(
     let minded = if course.is_exclusive() { &all[..halves] } else { &all[..1] };
     let window = plan.tree.window(course.next(), plan.distance);
     let links = std::iter::once(links.own).chain(links.below..);
-    for (link, run) in links.zip(window) {
+    for (link, (first, count)) in links.zip(window) {
         let mut words = [0; 2 * super::tree::WINDOW_MAX];
-        let read = site.endpoint.copy_read(link, &mut words[..run.count as usize * halves]);
+        let read = site.endpoint.copy_read(link, &mut words[..count as usize * halves]);
         for (number, words) in (0..).zip(words[..read].chunks(halves)) {
             for (&half, &word) in minded.iter().zip(words) {
-                tell(run.node(number), half, NodeWord(word));
+                tell(first.plus(number), half, NodeWord(word));
             }
         }
     }
@@ -409,7 +391,7 @@ fn claiming<E: Endpoint>(
     let grant = counts.then_some(verbs.len());
     verbs.extend(counts.then(|| counting_grant(lock, course).into()));
     links.above = verbs.len();
-    verbs.extend(above(course).map(|run| plan.reading(lock, run).into()));
+    verbs.extend(above(course).map(|node| looking(plan, lock, node).into()));
     links.below = verbs.len();
     verbs.extend(looking_below(plan, lock, node).skip(1).map(Link::from));
     if !is_leaf {

@@ -1,15 +1,18 @@
 //! The tree: where its nodes lie, which units each has, and how they are related.
 //!
-//! A perfect quaternary tree, level by level, without a pointer (section 3.3). All is arithmetic: a
-//! node's range meets only those of its ancestors and its descendants.
+//! A perfect quaternary tree in one flat region, level by level, without a pointer (section 3.3).
+//! All is arithmetic: a node's range meets only those of its ancestors and its descendants.
 //!
-//! A tree of few levels lies in one piece. A large one has a *crown*: its upper levels, down to the
-//! roots of *subtrees*. What lies below a root is a *block* for itself: the first one lies behind
-//! the crown, the others wherever there is room, when they are needed. Nobody looks from the crown
-//! into a block but the first, so nobody who does not use it must know whether there is one.
+//! A lock of many units has two trees: a *near* one for its first units, and a *far* one for all
+//! others, so that who wants the first ones has a short way up. Of the far one the upper levels are
+//! its *crown*, down to the roots of *subtrees*. What lies below such a root is a *block* for
+//! itself, wherever there is room, when it is needed. Nobody looks from the crown into a block, so
+//! who wants nothing there need not know whether there is one.
 
 use std::fmt;
 use std::ops::Range;
+
+use crate::want::{Extent, Want};
 
 /// Children of an internal node.
 pub const FANOUT: u32 = 4;
@@ -27,7 +30,9 @@ pub(super) const WINDOW_MAX: usize = FANOUT.pow(DISTANCE_MAX as u32 - 1) as usiz
 /// A node is a word of so many bytes.
 pub const NODE_BYTES: u64 = 8;
 
-/// A node, by its level and its place there. Nodes are ordered level by level, as they lie.
+/// A node, by its level and its place there. Nodes are ordered level by level, as they lie. Those of
+/// the far tree have their places behind those of a near one that has as many levels: no near node
+/// is above a far one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     level: u8,
@@ -35,17 +40,31 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node that has all units.
+    /// The node that has all units, or all near ones.
     pub const ROOT: Self = Self { level: 0, place: 0 };
+    /// The one that has all far ones.
+    const FAR_ROOT: Self = Self { level: 0, place: 1 };
+
+    /// Whether it is one of the far tree.
+    #[inline]
+    const fn is_far(self) -> bool {
+        self.place >> (FANOUT_BITS * self.level as u32) != 0
+    }
+
+    /// Its place in its tree.
+    #[inline]
+    const fn place_in_tree(self) -> u32 {
+        self.place & ((1 << (FANOUT_BITS * self.level as u32)) - 1)
+    }
 
     /// How many levels are above it.
     pub const fn level(self) -> u8 {
         self.level
     }
 
-    /// Its number, the root's being 1: all of one level lie one after the other.
+    /// Its number in its tree, the root's being 1: all of one level lie one after the other.
     pub const fn index(self) -> u32 {
-        first_index(self.level) + self.place
+        first_index(self.level) + self.place_in_tree()
     }
 
     /// Where its units begin, as a number that is lower for the left one of any two nodes that do
@@ -119,11 +138,6 @@ impl Node {
         let level = self.level.min(other.level);
         self.at_level(level) == other.at_level(level)
     }
-
-    /// Whether it is the first of its level.
-    const fn is_first(self) -> bool {
-        self.place == 0
-    }
 }
 
 /// Some levels of a tree.
@@ -137,14 +151,15 @@ impl Levels {
     }
 
     /// Whether this is one of them.
+    #[inline]
     pub const fn contains(self, level: u8) -> bool {
         self.0 >> level & 1 != 0
     }
 
-    /// Of those above a node at this level of a tree in one piece, the ones that count it, where
-    /// `distance` is that of the two who meet in the middle (section 3.5.5): its parent's, and from
-    /// there every `distance`-th. Those above the level where the windows of the uppermost end are
-    /// replaced by that one, so that few nodes count what all do.
+    /// Of those above a node at this level, the ones that count it, where `distance` is that of the
+    /// two who meet in the middle (section 3.5.5): its parent's, and from there every
+    /// `distance`-th. Those above the level where the windows of the uppermost end are replaced by
+    /// that one, so that few nodes count what all do.
     const fn notified(level: u8, distance: u8) -> u16 {
         if level == 0 {
             return 0;
@@ -163,6 +178,7 @@ impl Levels {
 impl Iterator for Levels {
     type Item = u8;
 
+    #[inline]
     fn next(&mut self) -> Option<u8> {
         let lowest = self.0.checked_ilog2()?;
         self.0 ^= 1 << lowest;
@@ -172,148 +188,114 @@ impl Iterator for Levels {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.index())
+        let tree = if self.is_far() { "far " } else { "" };
+        write!(f, "Node({tree}{})", self.index())
     }
 }
 
 /// The number of the first node of a level.
 const fn first_index(level: u8) -> u32 {
-    ((1 << (FANOUT_BITS * level as u32)) - 1) / (FANOUT - 1) + 1
+    // A level has so many nodes as the bit says whose place is twice its number.
+    const NODES_OF_LEVELS: u32 = u32::MAX / (FANOUT - 1);
+    (NODES_OF_LEVELS & ((1 << (FANOUT_BITS * level as u32)) - 1)) + 1
 }
 
-/// How a tree is cut.
+/// How a tree is cut, or the two of a lock of many units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tree {
     /// How many levels it has, 2 to [`LEVELS_MAX`]; the lowest is that of leaves.
     pub levels: u8,
     /// Units of a leaf, 1 to [`LEAF_UNITS_MAX`].
     pub leaf_units: u8,
-    /// At which level its subtrees have their roots, above that of leaves' parents or there; 0 of a
-    /// tree in one piece.
+    /// How many of the levels the near tree has not, so that the far one has the roots of its
+    /// subtrees at this one; 0 where there is one tree alone. The near one has at least two levels.
     pub crown: u8,
 }
 
 /// Where a node lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lies {
-    /// In the crown, behind so many others.
-    InCrown(u32),
+    /// With the lock's own words, behind so many others.
+    Near(u32),
     /// In the block of this subtree, behind so many others.
     InBlock(u32, u32),
-}
-
-/// Nodes that lie one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
-    first: Node,
-    /// How many they are.
-    pub(super) count: u32,
-    /// Whether each is the child of the one before.
-    goes_down: bool,
-}
-
-impl Run {
-    const fn of(node: Node) -> Self {
-        Self { first: node, count: 1, goes_down: false }
-    }
-
-    /// All of a level but the first `skipped` that lie below a node, or it alone.
-    const fn below(node: Node, level: u8, skipped: u32) -> Self {
-        let shift = FANOUT_BITS * (level - node.level) as u32;
-        let first = Node { level, place: (node.place << shift) + skipped };
-        Self { first, count: (1 << shift) - skipped, goes_down: false }
-    }
-
-    /// The first ones of these levels of the tree.
-    const fn first_of(levels: Range<u8>) -> Self {
-        let first = Node { level: levels.start, place: 0 };
-        Self { first, count: (levels.end - levels.start) as u32, goes_down: true }
-    }
-
-    /// Those that lie in front.
-    pub(super) const fn first(self) -> Node {
-        self.first
-    }
-
-    /// The one behind so many others of them.
-    pub(super) const fn node(self, number: u32) -> Node {
-        match self.goes_down {
-            true => Node { level: self.first.level + number as u8, place: 0 },
-            false => self.first.plus(number),
-        }
-    }
 }
 
 impl Tree {
     /// The largest: 2^28 units.
     pub const LARGEST: Self = Self { levels: LEVELS_MAX, leaf_units: LEAF_UNITS_MAX, crown: 0 };
 
-    /// How many units it has.
+    /// How many units there are.
     pub const fn units(self) -> u64 {
-        self.span(Node::ROOT)
+        (self.leaf_units as u64) << (FANOUT_BITS * (self.levels - 1) as u32)
     }
 
-    /// How many nodes it has.
-    pub const fn nodes(self) -> u32 {
-        first_index(self.levels) - 1
-    }
-
-    /// Bytes of its nodes.
-    pub const fn bytes(self) -> u64 {
-        self.nodes() as u64 * NODE_BYTES
+    /// How many of them, the first ones, the near tree has; a subtree of the far one has as many.
+    pub const fn near_units(self) -> u64 {
+        self.units() >> (FANOUT_BITS * self.crown as u32)
     }
 
     /// The unit that stands for all positions behind it as well: the last one, or all of the last
-    /// subtree, so that nobody who asks for what lies far behind needs a block.
+    /// subtree, so that who asks for what lies far behind needs no block.
     pub const fn last_unit(self) -> u64 {
-        let last = if self.crown == 0 { 1 } else { self.subtree_units() };
-        self.units() - last
+        self.units() - if self.crown == 0 { 1 } else { self.near_units() }
     }
 
-    /// How many units a subtree has.
-    pub(super) const fn subtree_units(self) -> u64 {
-        self.span(Node { level: self.crown, place: 0 })
+    /// The units that are wanted, of all positions.
+    pub fn wanted(self, want: Extent) -> Range<u64> {
+        let (units, last) = (want.units(u32::MAX), self.last_unit());
+        let (start, end) = (u64::from(units.start).min(last), u64::from(units.end));
+        start..if end > last { self.units() } else { end }
     }
 
-    /// How many nodes lie in the crown.
-    pub(super) const fn nodes_of_crown(self) -> u32 {
-        first_index(self.crown + 1) - 1
+    /// How many levels the tree of this node has.
+    const fn levels_of(self, node: Node) -> u8 {
+        if node.is_far() { self.levels } else { self.levels - self.crown }
+    }
+
+    /// How many nodes the near tree has, or the only one.
+    pub const fn near_nodes(self) -> u32 {
+        first_index(self.levels - self.crown) - 1
+    }
+
+    /// How many nodes lie with the lock's own words: those, and the crown's.
+    pub(super) const fn nodes_by_lock(self) -> u32 {
+        let of_crown = if self.crown == 0 { 0 } else { first_index(self.crown + 1) - 1 };
+        self.near_nodes() + of_crown
     }
 
     /// How many lie in a block: those below the root of a subtree.
     pub(super) const fn nodes_of_block(self) -> u32 {
-        first_index(self.levels - self.crown) - 2
+        self.near_nodes() - 1
     }
 
-    /// Where a node lies. In the crown the first nodes of all levels lie before the others, so that
-    /// who comes from one of them reads them with one verb.
+    /// How many blocks there may be. In the first subtree nobody has anything.
+    pub(super) const fn blocks(self) -> u32 {
+        (1 << (FANOUT_BITS * self.crown as u32)) - 1
+    }
+
+    /// Where a node lies.
     #[inline]
     pub(super) const fn lies(self, node: Node) -> Lies {
-        let Node { level, place } = node;
-        if level > self.crown {
-            let shift = FANOUT_BITS * (level - self.crown) as u32;
-            let subtree = place >> shift;
-            let within = place - (subtree << shift);
-            return Lies::InBlock(subtree, first_index(level - self.crown) - 2 + within);
+        if !node.is_far() {
+            return Lies::Near(node.index() - 1);
         }
-        Lies::InCrown(match place {
-            0 => level as u32,
-            _ => (self.crown + 1 - level) as u32 + first_index(level) - 2 + place,
-        })
+        if node.level <= self.crown {
+            return Lies::Near(self.near_nodes() + node.index() - 1);
+        }
+        let (place, level) = (node.place_in_tree(), node.level - self.crown);
+        let shift = FANOUT_BITS * level as u32;
+        let subtree = place >> shift;
+        Lies::InBlock(subtree, first_index(level) - 2 + place - (subtree << shift))
     }
 
-    /// Whether a node lies in the crown or in the first block.
-    const fn is_near(self, node: Node) -> bool {
-        match self.lies(node) {
-            Lies::InCrown(_) => true,
-            Lies::InBlock(subtree, _) => subtree == 0,
-        }
-    }
-
-    /// Of these units, the subtrees of the first one and the last one, where they have nodes in a
-    /// block that is not the first.
+    /// Of these units, the subtrees of the first one and the last one, where these have nodes in a
+    /// block.
     pub fn far_ends(self, units: &Range<u64>) -> [Option<u32>; 2] {
-        let span = self.subtree_units();
+        let span = self.near_units();
+        if units.end <= span {
+            return [None; 2];
+        }
         let far = |unit: u64| {
             let subtree = unit / span;
             let (start, end) = (subtree * span, (subtree + 1) * span);
@@ -323,51 +305,51 @@ impl Tree {
         [far(units.start), far(units.end - 1)]
     }
 
-    /// The levels of those ancestors that count a node: in its subtree those which do so in a tree
-    /// in one piece. If that is not the first one, in the crown those that count a child of the
-    /// root.
+    /// The levels of those ancestors that count a node. In the far tree those that do so in its
+    /// subtree; and in the crown those which count a child of the subtree's root.
     #[inline]
     pub const fn notified(self, node: Node, distance: u8) -> Levels {
-        if node.level <= self.crown {
-            return Levels(Levels::notified(node.level, distance));
+        let (level, crown) = (node.level, self.crown);
+        if !node.is_far() || level <= crown {
+            return Levels(Levels::notified(level, distance));
         }
-        let within = Levels::notified(node.level - self.crown, distance) << self.crown;
-        Levels(match self.is_near(node) {
-            true => within,
-            false => within | Levels::notified(self.crown + 1, distance),
-        })
-    }
-
-    /// The ancestors of a node, the lowest first: in the crown the first ones of their levels
-    /// together.
-    pub(super) fn above(self, node: Node) -> impl Iterator<Item = Run> + Clone {
-        let apart = (u32::BITS - node.place.leading_zeros()).div_ceil(FANOUT_BITS) as u8;
-        let parent = node.level.checked_sub(1);
-        let first = parent.map(|parent| parent.min(self.crown).min(node.level - apart));
-        let others = first.map_or(0, |level| level + 1)..node.level;
-        let others = others.rev().map(move |level| Run::of(node.at_level(level)));
-        others.chain(first.map(|level| Run::first_of(0..level + 1)))
+        let within = Levels::notified(level - crown, distance) << crown;
+        Levels(within | Levels::notified(crown + 1, distance))
     }
 
     /// Whether this node is a leaf.
+    #[inline]
     pub const fn is_leaf(self, node: Node) -> bool {
-        node.level + 1 == self.levels
+        node.level + 1 == self.levels_of(node)
     }
 
-    /// How many units this node has.
+    /// How many units this node has, or would have, if the far tree had the first ones as well.
     pub const fn span(self, node: Node) -> u64 {
-        (self.leaf_units as u64) << (FANOUT_BITS * (self.levels - 1 - node.level) as u32)
+        (self.leaf_units as u64) << (FANOUT_BITS * (self.levels_of(node) - 1 - node.level) as u32)
     }
 
     /// The units of this node.
     pub const fn units_of(self, node: Node) -> Range<u64> {
-        let span = self.span(node);
-        node.place as u64 * span..(node.place as u64 + 1) * span
+        let Range { start, end } = self.reach_of(node);
+        let is_short = node.is_far() && start < self.near_units();
+        if is_short { self.near_units()..end } else { start..end }
+    }
+
+    /// The same, of the far tree as if it had the first ones as well.
+    pub(super) const fn reach_of(self, node: Node) -> Range<u64> {
+        let (span, place) = (self.span(node), node.place_in_tree() as u64);
+        place * span..(place + 1) * span
     }
 
     /// The leaf that has this unit.
+    #[inline]
     pub const fn leaf_of(self, unit: u64) -> Node {
-        Node { level: self.levels - 1, place: (unit / self.leaf_units as u64) as u32 }
+        let place = (unit / self.leaf_units as u64) as u32;
+        if unit < self.near_units() {
+            return Node { level: self.levels - self.crown - 1, place };
+        }
+        let level = self.levels - 1;
+        Node { level, place: Node::FAR_ROOT.place << (FANOUT_BITS * level as u32) | place }
     }
 
     /// The bits of these units in the word of a leaf.
@@ -383,27 +365,20 @@ impl Tree {
     }
 
     /// What the owner of an internal node looks at for those below it: the node itself and the
-    /// internal ones within so many levels, level by level, in its own subtree or in the crown. For
-    /// the first subtree it looks there as the owner of the root does; of another one the root
-    /// counts all.
-    pub(super) fn window(self, node: Node, distance: u8) -> impl Iterator<Item = Run> + Clone {
-        let Node { level, place } = node;
-        let is_first = node.is_first() && level < self.crown;
-        let end = match level < self.crown {
-            true => (level + distance).min(self.crown + 1),
-            false if level == self.crown && place > 0 => level + 1,
-            false => (level + distance).min(self.levels - 1),
+    /// internal ones within so many levels, level by level, in its subtree or in the crown. The
+    /// root of a subtree counts all that are below it. Of each level the first node, and how many
+    /// lie there one after the other.
+    pub fn window(self, node: Node, distance: u8) -> impl Iterator<Item = (Node, u32)> + Clone {
+        let level = node.level;
+        let end = match node.is_far() {
+            true if level < self.crown => self.crown + 1,
+            true if level == self.crown => level + 1,
+            _ => self.levels_of(node) - 1,
         };
-        let first = is_first.then(|| Run::first_of(level + 1..end)).filter(|run| run.count > 0);
-        let skipped = u32::from(is_first);
-        let levels = (level + 1..end).map(move |level| Run::below(node, level, skipped));
-        let below = match is_first {
-            true => end.max(self.crown)..(self.crown + distance).min(self.levels - 1),
-            false => 0..0,
-        };
-        let root = Node { level: self.crown, place: 0 };
-        let below = below.map(move |level| Run::below(root, level, 0));
-        std::iter::once(Run::of(node)).chain(first).chain(levels).chain(below)
+        (level..end.min(level + distance)).map(move |level| {
+            let shift = FANOUT_BITS * u32::from(level - node.level);
+            (Node { level, place: node.place << shift }, 1 << shift)
+        })
     }
 }
 
@@ -411,113 +386,85 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// Every node of a tree, level by level.
+    /// Every node that has units, level by level, the near ones first.
     fn all(tree: Tree) -> impl Iterator<Item = Node> {
-        let level =
-            |level: u8| (0..FANOUT.pow(level.into())).map(move |place| Node { level, place });
-        (0..tree.levels).flat_map(level)
+        let level = |level: u8, far: u32| {
+            let nodes = FANOUT.pow(level.into());
+            (0..nodes).map(move |place| Node { level, place: far * nodes + place })
+        };
+        let near = (0..tree.levels - tree.crown).flat_map(move |at| level(at, 0));
+        let far = (0..tree.levels).flat_map(move |at| level(at, 1)).filter(move |&node| {
+            let units = tree.units_of(node);
+            tree.crown > 0 && units.start < units.end
+        });
+        near.chain(far)
     }
 
     const SMALL: Tree = Tree { levels: 5, leaf_units: 3, crown: 0 };
 
-    /// A tree in one piece, and such of as many levels whose subtrees lie apart.
-    fn small_and_apart() -> impl Iterator<Item = Tree> {
+    /// A tree alone, and two with ever more levels of a crown.
+    fn one_and_two() -> impl Iterator<Item = Tree> {
         (0..=SMALL.levels - 2).map(|crown| Tree { crown, ..SMALL })
     }
 
     #[test]
     fn nodes_lie_one_after_the_other_and_are_numbered_as_the_paper_has_it() {
         for (number, node) in (1..).zip(all(SMALL)) {
-            assert_eq!(node.index(), number);
-            let lies = match number {
-                1 => Lies::InCrown(0),
-                _ => Lies::InBlock(0, number - 2),
-            };
-            assert_eq!(SMALL.lies(node), lies);
+            assert_eq!((node.index(), SMALL.lies(node)), (number, Lies::Near(number - 1)));
             for child in 0..FANOUT {
                 assert_eq!(node.child(child).index(), 4 * number - 2 + child);
                 assert_eq!(node.child(child).parent(), Some(node));
             }
             assert_eq!(node.parent().map_or(0, Node::index), (number + 2) / 4);
         }
-        assert_eq!(all(SMALL).count(), SMALL.nodes() as usize);
+        assert_eq!(all(SMALL).count(), SMALL.near_nodes() as usize);
     }
 
     #[test]
-    fn every_node_has_a_place_and_first_ones_lie_before_the_others() {
-        for tree in small_and_apart() {
-            let subtrees = 4_u32.pow(tree.crown.into());
-            let (mut crown, mut blocks) = (vec![], vec![vec![]; subtrees as usize]);
-            for node in all(tree) {
-                match tree.lies(node) {
-                    Lies::InCrown(at) => crown.push((at, node)),
+    fn every_node_has_a_place_of_its_own() {
+        for tree in one_and_two() {
+            let mut places: Vec<_> = all(tree)
+                .map(|node| match tree.lies(node) {
+                    Lies::Near(at) => {
+                        assert!(at < tree.nodes_by_lock(), "{tree:?} {node:?}");
+                        (0, at)
+                    }
                     Lies::InBlock(subtree, at) => {
                         let root = node.at_level(tree.crown);
-                        assert_eq!(subtree, root.place, "{node:?}");
-                        blocks[subtree as usize].push((at, node));
+                        assert_eq!(subtree, root.place_in_tree(), "{tree:?} {node:?}");
+                        assert!((1..=tree.blocks()).contains(&subtree), "{tree:?} {node:?}");
+                        assert!(at < tree.nodes_of_block(), "{tree:?} {node:?}");
+                        (subtree, at)
                     }
-                }
-            }
-            for (lie, count) in std::iter::once((&mut crown, tree.nodes_of_crown()))
-                .chain(blocks.iter_mut().map(|block| (block, tree.nodes_of_block())))
-            {
-                lie.sort_unstable();
-                assert!(lie.iter().map(|&(at, _)| at).eq(0..count), "{tree:?}");
-            }
-            for (level, &(_, node)) in (0..=tree.crown).zip(&crown) {
-                assert_eq!(node, Node { level, place: 0 }, "{tree:?}");
-            }
+                })
+                .collect();
+            places.sort_unstable();
+            assert!(places.is_sorted_by(|a, b| a < b), "{tree:?}");
         }
     }
 
-    /// What is read with one verb lies one after the other.
-    #[test]
-    fn runs_lie_in_one_piece() {
-        for tree in small_and_apart() {
-            for node in all(tree) {
-                let above: Vec<Run> = tree.above(node).collect();
-                let nodes =
-                    above.iter().flat_map(|run| (0..run.count).rev().map(|at| run.node(at)));
-                assert!(nodes.eq(node.ancestors()), "{tree:?} {node:?}: {above:?}");
-                let window = (!tree.is_leaf(node)).then(|| tree.window(node, 2));
-                for run in above.into_iter().chain(window.into_iter().flatten()) {
-                    let follows = |first, number: u32| match first {
-                        Lies::InCrown(at) => Lies::InCrown(at + number),
-                        Lies::InBlock(subtree, at) => Lies::InBlock(subtree, at + number),
-                    };
-                    for number in 0..run.count {
-                        let lies = tree.lies(run.node(number));
-                        assert_eq!(lies, follows(tree.lies(run.first()), number), "{run:?}");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Who has nothing in a block but the first needs to know of none.
+    /// Who has nothing in a block needs to know of none.
     #[test]
     fn blocks_are_needed_at_the_ends_of_a_range_alone() {
-        for tree in small_and_apart() {
-            for start in 0..tree.units() {
-                for end in start + 1..=tree.units() {
-                    let units = start..end;
-                    let ends = tree.far_ends(&units);
-                    let mut needed: Vec<u32> = vec![];
-                    for node in tree.exact_cover(&units).iter().chain(&*tree.split(&units, 2)) {
-                        let window = (!tree.is_leaf(*node)).then(|| tree.window(*node, 4));
-                        let runs = window.into_iter().flatten().chain(tree.above(*node));
-                        for run in runs.chain(std::iter::once(Run::of(*node))) {
-                            if let Lies::InBlock(subtree @ 1.., _) = tree.lies(run.first()) {
-                                needed.push(subtree);
-                            }
+        for tree in one_and_two() {
+            for (start, end) in (0..tree.units())
+                .flat_map(|start| (start + 1..=tree.units()).map(move |end| (start, end)))
+            {
+                let units = start..end;
+                let mut needed: Vec<u32> = vec![];
+                for &node in tree.exact_cover(&units).iter().chain(&*tree.split(&units, 2)) {
+                    let window = tree.window(node, 4).map(|(first, _)| first);
+                    for node in window.chain(node.ancestors()).chain([node]) {
+                        if let Lies::InBlock(subtree, _) = tree.lies(node) {
+                            needed.push(subtree);
                         }
                     }
-                    needed.sort_unstable();
-                    needed.dedup();
-                    let mut known: Vec<u32> = ends.into_iter().flatten().collect();
-                    known.dedup();
-                    assert_eq!(needed, known, "{tree:?} {units:?}");
                 }
+                needed.sort_unstable();
+                needed.dedup();
+                let mut known: Vec<u32> = tree.far_ends(&units).into_iter().flatten().collect();
+                known.dedup();
+                assert_eq!(needed, known, "{tree:?} {units:?}");
             }
         }
         let tree = Tree { crown: 5, ..Tree::LARGEST };
@@ -533,24 +480,24 @@ mod tests {
     #[test]
     fn two_to_the_28_units_take_less_than_43_mib() {
         let tree = Tree::LARGEST;
-        assert_eq!((tree.units(), tree.nodes()), (1 << 28, 5_592_405));
-        let mib = tree.bytes() as f64 / f64::from(1 << 20);
+        assert_eq!((tree.units(), tree.near_nodes()), (1 << 28, 5_592_405));
+        let mib = f64::from(tree.near_nodes()) * NODE_BYTES as f64 / f64::from(1 << 20);
         assert!(mib < 43.0, "{mib} MiB");
         assert_eq!(format!("{mib:.1}"), "42.7");
     }
 
     #[test]
     fn nodes_meet_exactly_those_with_which_they_share_units() {
-        for a in all(SMALL) {
-            let here = SMALL.units_of(a);
-            for b in all(SMALL) {
-                let there = SMALL.units_of(b);
+        for (tree, a) in one_and_two().flat_map(|tree| all(tree).map(move |node| (tree, node))) {
+            let here = tree.units_of(a);
+            for b in all(tree) {
+                let there = tree.units_of(b);
                 let shared = here.start < there.end && there.start < here.end;
-                assert_eq!(a.meets(b), shared, "{a:?} {b:?}");
-                assert_eq!(a.is_above(b), shared && a.level() < b.level(), "{a:?} {b:?}");
+                assert_eq!(a.meets(b), shared, "{tree:?} {a:?} {b:?}");
+                assert_eq!(a.is_above(b), shared && a.level() < b.level(), "{tree:?} {a:?} {b:?}");
                 assert_eq!(a.is_above(b), b.ancestors().any(|node| node == a), "{a:?} {b:?}");
-                let is_left = SMALL.units_of(a).end <= SMALL.units_of(b).start;
-                assert!(shared || is_left == (a.begins() < b.begins()), "{a:?} {b:?}");
+                let is_left = here.end <= there.start;
+                assert!(shared || is_left == (a.begins() < b.begins()), "{tree:?} {a:?} {b:?}");
             }
         }
     }
@@ -566,44 +513,31 @@ mod tests {
         let (wide, all) = (Tree::LARGEST, 0..Tree::LARGEST.units());
         assert_eq!(wide.mask(wide.leaf_of(99), &all), u64::MAX);
         assert_eq!(wide.mask(wide.leaf_of(99), &(127..130)), 1 << 63);
+        for (tree, unit) in
+            one_and_two().flat_map(|tree| (0..tree.units()).map(move |at| (tree, at)))
+        {
+            let leaf = tree.leaf_of(unit);
+            assert!(tree.is_leaf(leaf) && tree.units_of(leaf).contains(&unit), "{tree:?} {unit}");
+            assert_eq!(tree.mask(leaf, &(unit..unit + 1)), 1 << (unit % 3));
+        }
     }
 
     /// Whoever owns a node looks at one that each of its descendants notifies (section 3.5.5).
     #[test]
     fn those_above_and_below_meet_in_the_middle() {
-        for (tree, distance) in small_and_apart().flat_map(|tree| (1..=5).map(move |d| (tree, d))) {
+        for (tree, distance) in one_and_two().flat_map(|tree| (1..=5).map(move |d| (tree, d))) {
             for below in all(tree) {
                 let levels = tree.notified(below, distance);
                 let notified: Vec<Node> = levels.map(|level| below.at_level(level)).collect();
                 assert!(notified.iter().all(|node| node.is_above(below)), "{below:?}");
                 assert!(notified.is_sorted_by(|a, b| a > b), "each once: {notified:?}");
                 for above in below.ancestors() {
-                    let window = tree.window(above, distance);
-                    let mut looked_at =
-                        window.flat_map(|run| (0..run.count).map(move |at| run.node(at)));
+                    let mut looked_at = tree
+                        .window(above, distance)
+                        .flat_map(|(first, count)| (0..count).map(move |nodes| first.plus(nodes)));
                     let meets = looked_at.any(|node| notified.contains(&node));
                     assert!(meets, "{above:?} and {below:?} at {distance} in {tree:?}");
                 }
-            }
-        }
-    }
-
-    /// Nobody is looked at twice, nor anybody who is not below.
-    #[test]
-    fn a_window_has_nodes_below_alone() {
-        for (tree, distance) in small_and_apart().flat_map(|tree| (1..=4).map(move |d| (tree, d))) {
-            for node in all(tree).filter(|&node| !tree.is_leaf(node)) {
-                let window = tree.window(node, distance);
-                let nodes: Vec<Node> =
-                    window.flat_map(|run| (0..run.count).map(move |at| run.node(at))).collect();
-                assert_eq!(nodes[0], node);
-                let mut sorted = nodes.clone();
-                sorted.sort_unstable();
-                sorted.dedup();
-                assert_eq!(sorted.len(), nodes.len(), "{tree:?} {node:?} at {distance}");
-                assert!(
-                    nodes[1..].iter().all(|&below| node.is_above(below) && !tree.is_leaf(below))
-                );
             }
         }
     }
@@ -619,14 +553,13 @@ mod tests {
         assert_eq!(levels(3, 1), [2, 1, 0]);
         let tree = Tree { crown: 5, ..tree };
         let of = |unit| tree.notified(tree.leaf_of(unit), 4).collect::<Vec<_>>();
-        assert_eq!((of(7), of(1 << 20)), (vec![10, 8], vec![10, 8, 5, 3]));
+        assert_eq!((of(7), of(1 << 20)), (vec![5, 3], vec![10, 8, 5, 3]));
     }
 
     #[test]
     fn a_window_has_the_internal_nodes_of_its_levels() {
         let window = |node: Node, distance| {
-            let runs = SMALL.window(node, distance);
-            runs.map(|run| (run.first().index(), run.count)).collect()
+            SMALL.window(node, distance).map(|(first, count)| (first.index(), count)).collect()
         };
         let of_root: Vec<_> = window(Node::ROOT, 3);
         assert_eq!(of_root, [(1, 1), (2, 4), (6, 16)]);

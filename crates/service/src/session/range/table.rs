@@ -10,14 +10,16 @@ use std::time::Instant;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, block_on};
 use farlock_locks::{
-    Attempt, Begun, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token, Want as _,
+    Attempt, Begun, BlockNumbers, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token,
+    Want as _,
 };
 
+use crate::blocks::BlockError;
 use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError};
 use crate::inspect::Participant;
-use crate::protocol::{RANGE_KIND, RANGE_UNITS, RangeProtocol, UNIT_AT};
+use crate::protocol::{RANGE_KIND, RANGE_UNITS, RangeProtocol, UNIT_AT, far_ends};
 use crate::session::pool::{PlaceCell, RangePlace};
 use crate::session::progress::too_many;
 use crate::session::state::{
@@ -198,14 +200,40 @@ impl Table {
         }
     }
 
-    /// A place that knows where the table lies.
-    fn aimed_place(&self) -> Result<(Box<RangePlace>, Addr), AcquireError> {
-        let place = self.a_place()?;
-        if let Some(lock) = aimed_at(self.spot().found, &place) {
-            return Ok((place, lock));
+    /// Where the blocks lie in which this begins and ends: those that there are not yet it takes.
+    async fn placed(
+        &self,
+        lane: &Lane,
+        lock: Addr,
+        extent: Extent,
+    ) -> Result<Extent, AcquireError> {
+        let (ends, mut numbers) = (far_ends(extent), [0; 2]);
+        for (number, subtree) in numbers.iter_mut().zip(ends) {
+            if let Some(subtree) = subtree {
+                let block = self.hub().block_of(lane, (lock, subtree)).await;
+                *number = block.map_err(|error| match error {
+                    BlockError::Fabric(fault) => self.failed(fault),
+                    BlockError::Memory(error) => too_many(&self.text, self.hub(), error.into()),
+                })?;
+            }
         }
-        match block_on(place.seat.endpoint(), self.find(&place)) {
-            Ok(lock) => Ok((place, lock)),
+        Ok(extent.lying_in(BlockNumbers::of_ends(ends, numbers)))
+    }
+
+    /// A place that knows where the table lies, and where this lies there.
+    fn aimed_place(&self, extent: Extent) -> Result<(Box<RangePlace>, Addr, Extent), AcquireError> {
+        let place = self.a_place()?;
+        let is_near = far_ends(extent) == [None; 2];
+        if let Some(lock) = aimed_at(self.spot().found, &place).filter(|_| is_near) {
+            return Ok((place, lock, extent));
+        }
+        let lane = place.seat.endpoint();
+        let found = block_on(lane, async {
+            let lock = self.find(&place).await?;
+            self.placed(lane, lock, extent).await.map(|extent| (lock, extent))
+        });
+        match found {
+            Ok((lock, extent)) => Ok((place, lock, extent)),
             Err(error) => {
                 self.hub().give_range_back(place);
                 Err(error)
@@ -216,7 +244,7 @@ impl Table {
     /// Asks for a range.
     pub(super) fn open(&self, asked: &Asked) -> Result<Came, AcquireError> {
         let extent = self.extent(asked)?;
-        let (mut place, lock) = self.aimed_place()?;
+        let (mut place, lock, extent) = self.aimed_place(extent)?;
         place.undate();
         match place.seat.open(lock, extent) {
             Ok(Opened::Held) => Ok(Came::Held(self.held(place))),
@@ -303,8 +331,12 @@ impl Table {
     ) -> Ending {
         let place = cell.look().expect("a place that does nothing");
         let lane = place.seat.endpoint();
-        let lock = match lane.deferring(self.find(&place)).await {
-            Ok(lock) => lock,
+        let found = async {
+            let lock = self.find(&place).await?;
+            self.placed(lane, lock, want).await.map(|want| (lock, want))
+        };
+        let (lock, want) = match lane.deferring(found).await {
+            Ok(found) => found,
             Err(error) => {
                 drop(place);
                 // It may be aimed at what was forgotten.
@@ -416,7 +448,7 @@ impl Table {
     /// Acquires a range if that needs no waiting.
     pub(super) fn try_acquire(&self, asked: &Asked) -> Result<Tried, AcquireError> {
         let extent = self.extent(asked)?;
-        let (mut place, lock) = self.aimed_place()?;
+        let (mut place, lock, extent) = self.aimed_place(extent)?;
         place.undate();
         match place.seat.try_open(lock, extent) {
             Ok(Attempt::Held) => Ok(Tried::Held(self.held(place))),
@@ -538,8 +570,8 @@ impl Table {
         whole: RangeHolding,
     ) -> Result<Box<RangePlace>, DivideReason> {
         let found = self.extent(&Asked::of(mode, part.clone()));
-        let found = found.and_then(|extent| Ok((extent, self.aimed_place()?)));
-        let (extent, (place, _)) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
+        let found = found.and_then(|extent| self.aimed_place(extent));
+        let (place, _, extent) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
         place.undate();
         for time in 0..DOWNGRADES_MAX {
             if time > 0 {
@@ -692,7 +724,7 @@ impl Table {
         range: &Range<u64>,
     ) -> Result<Vec<Participant>, AcquireError> {
         self.extent(&Asked::of(Mode::Shared, range.clone()))?;
-        let (place, _) = self.aimed_place()?;
+        let (place, ..) = self.aimed_place(Extent::from(Mode::Shared))?;
         self.recycle(place);
         Ok(self.holders(range).list())
     }

@@ -756,3 +756,67 @@ fn far_parts_are_let_go_of() {
     drop(parts);
     assert!(theirs.exclusive(..).at_once().blocking().is_ok());
 }
+
+/// Writers that wait for readers of a leaf have its bits meanwhile. Where many do so one after the
+/// other, who holds some of the leaf and asks for more of it comes in all the same.
+#[test]
+fn who_holds_some_and_asks_for_more_is_let_through() {
+    const LIMIT: Duration = Duration::from_secs(20);
+    let asked = [
+        "X704-1280 X4992-7360",
+        "S960-2880",
+        "S512-1920",
+        "X6528-6720",
+        "X5440-6592",
+        "X768-3200",
+        "S0-8192",
+        "X7232-7488",
+        "X6592-9999999",
+        "S1088-3008",
+        "X1088-1408",
+        "S1088-1216",
+        "X768-960",
+        "X5568-5632",
+        "S5504-6912 X6912-7744",
+        "X6528-6720",
+        "X4352-6016",
+        "S448-1216",
+        "X7168-7360",
+        "X5952-6336",
+        "S192-2368",
+        "X6080-6336",
+        "X512-9999999",
+        "X6272-7168",
+        "X5888-6912",
+        "X5440-5696",
+        "X1024-1088",
+        "X896-1024",
+        "S0-9999999",
+    ];
+    let parts = |asked: &str| {
+        let part = |part: &str| {
+            let mode = if part.starts_with('S') { Mode::Shared } else { Mode::Exclusive };
+            let (start, end) = part[1..].split_once('-').unwrap();
+            (mode, start.parse().unwrap()..end.parse().unwrap())
+        };
+        asked.split(' ').map(part).collect::<Vec<(Mode, std::ops::Range<u64>)>>()
+    };
+    let stage = Stage::new();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for asked in asked {
+            let (stage, is_over) = (&stage, &is_over);
+            scope.spawn(move || {
+                let table = stage.session().range("t").in_units_of(64);
+                while !is_over.load(Ordering::Relaxed) {
+                    let granted = table.together(parts(asked)).within(LIMIT).blocking();
+                    let guard = granted.unwrap_or_else(|error| panic!("{asked}: {error}"));
+                    thread::sleep(Duration::from_micros(300));
+                    guard.release().blocking().unwrap();
+                }
+            });
+        }
+        thread::sleep(Duration::from_secs(2));
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

@@ -5,9 +5,10 @@
 //! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
 //! waiters in line look for the one before them, and pass over it.
 
-use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, Stand, execute};
+use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
+use super::living::living;
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
 use super::take::{By, Claim, Way, is_seen_after, look, way};
@@ -15,10 +16,6 @@ use super::word::{self, NodeWord};
 use crate::event::Event;
 use crate::site::Site;
 use crate::slot::Phase;
-
-/// How long a request has nothing that has stepped back, in nanoseconds: until those it kept out
-/// have come in.
-const STEP_BACK_NS: Nanos = 1_000_000;
 
 /// What a request does next.
 #[derive(Debug)]
@@ -219,9 +216,28 @@ impl Params {
         course.steps_back();
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
         keep(site, course, Stage::Nothing);
-        let (interval, patience) = (Some(STEP_BACK_NS), self.patience);
-        site.wait_or_withdraw(Wait { interval, patience, ..Wait::default() }, false).await;
-        Ok(Step::Take(None))
+        let (mut rest_ns, patience) = (STEP_BACK_NS, self.patience);
+        loop {
+            site.endpoint.checkpoint(&[rest_ns]);
+            let interval = Some(rest_ns);
+            site.wait_or_withdraw(Wait { interval, patience, ..Wait::default() }, false).await;
+            rest_ns *= 2;
+            let is_last = rest_ns > course.rest_ns_max();
+            if is_last || site.is_withdrawn() || !self.lets_through(site, course).await? {
+                return Ok(Step::Take(None));
+            }
+        }
+    }
+
+    /// Whether others wait for some of what a request wants, and are to have it first.
+    async fn lets_through<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<bool, Fault> {
+        let living = living(site, course.plan, site.lock).await?;
+        let wanted = (&course.nodes[..], course.mode);
+        Ok(living.iter().any(|other| other.goes_before(course, wanted)))
     }
 
     /// Gives back a ticket of the next node if it is its turn. Whether it was.

@@ -305,7 +305,7 @@ impl Params {
                 return Ok(InTheWay::Nobody);
             }
             course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-            let found = self.mend(site, course.reached(stand.claims), wanted, seen).await?;
+            let found = self.mend(site, (course, stand.claims), wanted, seen).await?;
             course.publish(site, stand);
             match found {
                 Found::Mended => {}

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, word};
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
@@ -47,8 +47,11 @@ word! {
         /// Whether it may be both, a reader and a writer of what it has, while it becomes the other
         /// one; of a reader, whether nodes above count it as a writer as well.
         BOTH both: 1,
+        /// Whether its client has units to the left of these, by other requests, until it has
+        /// these as well.
+        BEHIND behind: 1,
         /// Nothing.
-        SPARE spare: 51,
+        SPARE spare: 50,
     }
 }
 
@@ -262,6 +265,14 @@ const LOOKS_IN_VAIN: u8 = 2;
 /// How often it waits about twice as long as the time before: up to 2.5 s.
 const STEPS_BACK_MAX: u8 = 7;
 
+/// How long a request has nothing that has stepped back, in nanoseconds: until those it kept out
+/// have come in. It rests for longer, by pauses of which each is twice as long, while one waits that
+/// it is to let through.
+pub(super) const STEP_BACK_NS: Nanos = 1_000_000;
+
+/// How often it pauses for those it lets through, each time for twice as long, at least.
+const PAUSES_LEAST: u8 = 3;
+
 /// Where a request stands at its next node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
@@ -362,6 +373,19 @@ impl Course {
         Self { held_before, ..self }
     }
 
+    /// Whether its client holds units to the left, which it keeps until it has these.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.held_before[0] > 0
+    }
+
+    /// Whether one that waits for this one, and is behind others if `behind`, goes first: this one
+    /// may wait for what that client holds. If both clients hold something the one that wants what
+    /// lies further to the right does: of a circle of such requests one always waits for another
+    /// that begins to its left.
+    pub(super) const fn lets_through(&self, behind: bool, start: u64) -> bool {
+        behind && (!self.is_behind() || self.units.0 < start)
+    }
+
     /// The same that `wanted` is behind.
     pub(super) fn behind_as(self, wanted: &Self) -> Self {
         self.behind(wanted.held_before)
@@ -454,6 +478,12 @@ impl Course {
     /// It has given all back, so that others go on that wait for it, and for which it waits.
     pub(super) fn steps_back(&mut self) {
         self.steps_back = (self.steps_back + 1).min(STEPS_BACK_MAX);
+    }
+
+    /// How long it then pauses at most, in nanoseconds, while others are to be let through: the
+    /// longer the oftener it was in their way.
+    pub(super) const fn rest_ns_max(&self) -> Nanos {
+        STEP_BACK_NS << (PAUSES_LEAST + self.steps_back)
     }
 
     /// Whether it may give back what it has for others.
@@ -701,6 +731,7 @@ impl Course {
             .with(ReachWord::TRIES, self.tries.is_some().into())
             .with(ReachWord::CALLS, self.called.is_some().into())
             .with(ReachWord::BOTH, self.both.into())
+            .with(ReachWord::BEHIND, self.is_behind().into())
     }
 
     /// What an explorer has to tell apart.

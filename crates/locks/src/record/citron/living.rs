@@ -25,6 +25,8 @@ pub(super) struct Living {
     claims: bool,
     /// It may ask newcomers at a node above its next one to wait.
     calls: bool,
+    /// Its client has units to the left.
+    behind: bool,
     /// The ticket that it has at its next node, or may have.
     ticket: Option<u16>,
 }
@@ -51,7 +53,8 @@ impl Living {
         let claims = reach.claims() != 0 || phase == Phase::Opening;
         let ticket = next.ticket().checked_sub(1).map(|ticket| ticket as u16);
         let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
-        Some(Self { who, course, phase, cleans, tries, claims, calls, ticket })
+        let behind = reach.behind() != 0;
+        Some(Self { who, course, phase, cleans, tries, claims, calls, behind, ticket })
     }
 
     /// One that holds all that it wants, as it has written down.
@@ -71,6 +74,7 @@ impl Living {
             tries: false,
             claims: false,
             calls: false,
+            behind: false,
             ticket: None,
         })
     }
@@ -133,6 +137,21 @@ impl Living {
         let goes_with = mode == Mode::Shared && !self.course.is_exclusive();
         let mut missing = self.course.nodes[self.course.has..].iter();
         !goes_with && missing.any(|&own| nodes.iter().any(|&node| own.meets(node)))
+    }
+
+    /// Whether it waits for one of these nodes of a request that is to let it through, or may soon:
+    /// of a leaf for some of the units that one wants.
+    pub(super) fn goes_before(&self, other: &Course, reached: (&[Node], Mode)) -> bool {
+        let overlaps = |leaf: Node| {
+            let masks = self.course.mask_of(leaf).zip(other.mask_of(leaf));
+            masks.is_none_or(|(own, its)| own & its != 0)
+        };
+        let missing = &self.course.nodes[self.course.has..];
+        other.lets_through(self.behind, self.course.units().start)
+            && self.awaits(reached)
+            && missing.iter().any(|&own| {
+                reached.0.iter().any(|&node| own.meets(node) && (own != node || overlaps(own)))
+            })
     }
 
     /// Whether it is counted by this word of this node as one below, or may be.

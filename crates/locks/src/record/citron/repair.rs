@@ -250,7 +250,7 @@ impl Tally {
 pub(super) enum Found {
     /// Those it waits for live: these, or others whose records do not say so any more. The request
     /// may have what others wait for.
-    Living(Vec<Living>, bool),
+    Living(Vec<Living>, Awaited),
     /// Others, beside whom it may go on: readers that want no bit of those that were waited for, or
     /// an owner that is no cleaner.
     Apart,
@@ -258,6 +258,15 @@ pub(super) enum Found {
     Mended,
     /// Bits that nobody alive has.
     DeadBits,
+}
+
+/// Whether others may wait for what a request has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaited {
+    No,
+    Yes,
+    /// One among them is to be let through first.
+    First,
 }
 
 impl Params {
@@ -366,7 +375,11 @@ impl Params {
             if doubt.is_due() || line.is_some() && line != looked {
                 looked = line;
                 match self.look_around(site, &mut doubt, course, stand, wanted, seen).await? {
-                    Found::Living(living, is_awaited) if are_sure(&living) => {
+                    Found::Living(living, awaited) if are_sure(&living) => {
+                        if awaited == Awaited::First && course.may_step_back() {
+                            return Ok(Met::Stuck);
+                        }
+                        let is_awaited = awaited != Awaited::No;
                         tally.in_vain += u8::from(is_awaited && course.may_step_back());
                         tally.unused += u8::from(until.is_unused_call(half, seen));
                         tally.looks_often = looks_often(site, course, stand, &mut doubt);
@@ -429,7 +442,7 @@ impl Params {
         seen: u64,
     ) -> Result<Found, Fault> {
         course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-        let found = self.mend(site, course.reached(stand.claims), wanted, seen).await?;
+        let found = self.mend(site, (course, stand.claims), wanted, seen).await?;
         course.publish(site, stand);
         match &found {
             Found::Living(living, _) => {
@@ -450,11 +463,11 @@ impl Params {
     }
 
     /// Mends a word that was `seen` so if no living client is among those for whom a request waits
-    /// there that has `reached` these nodes.
+    /// there, which may have its next node as well if it `claims` that.
     pub(super) async fn mend<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        reached: (&[Node], Mode),
+        (course, claims): (&Course, bool),
         (node, half, until): Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
@@ -464,7 +477,12 @@ impl Params {
         let in_line = living.iter().filter_map(|other| other.ticket_of(node));
         let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
         let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
-        let is_awaited = living.iter().any(|other| other.awaits(reached));
+        let reached = course.reached(claims);
+        let awaited = match () {
+            () if living.iter().any(|other| other.goes_before(course, reached)) => Awaited::First,
+            () if living.iter().any(|other| other.awaits(reached)) => Awaited::Yes,
+            () => Awaited::No,
+        };
         let shares = reached.1 == Mode::Shared;
         living.retain(|other| until.waits_for(other, (node, half), word));
         let op = match until {
@@ -491,7 +509,7 @@ impl Params {
                 living.retain(|other| other.reads(node) & mask != 0);
                 return Ok(match living.is_empty() {
                     true => Found::Apart,
-                    false => Found::Living(living, is_awaited),
+                    false => Found::Living(living, awaited),
                 });
             }
             Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
@@ -500,7 +518,7 @@ impl Params {
                 let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
                 return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
             }
-            _ => return Ok(Found::Living(living, is_awaited)),
+            _ => return Ok(Found::Living(living, awaited)),
         };
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {

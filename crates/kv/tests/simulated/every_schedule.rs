@@ -172,14 +172,10 @@ fn more_at_night() {
         every::<ArrayCider>("pointer array, cider", &singles(2), slow);
         every::<RaceCider>("race, cider", &singles(2), plan(mishap, 2));
         every::<ArrayOptimistic>("pointer array, three", &singles(3), plan(mishap, 1));
-        every::<TreeTight>("tree, three", &singles(3), plan(mishap, 1));
     }
-    every::<RaceSmall>("race, three", &singles(3), plan(Mishap::Nothing, 1));
-    every::<ArrayCider>("pointer array, cider, three", &singles(3), CALM);
-    let overwrites = [vec![vec![Deed::Update]; 3]];
-    for plan in [DEADLY, HALTING] {
-        every::<ArrayCider>("pointer array, cider, three that overwrite", &overwrites, plan);
-    }
+    every::<TreeTight>("tree, three", &singles(3), CALM);
+    let sum = every::<ArrayCider>("pointer array, cider, three", &singles(3), CALM);
+    assert!(sum.combined > 0, "{sum:?}");
 }
 
 /// An exploration turns back where a state's hash was met before. That is right only if equal

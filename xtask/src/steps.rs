@@ -503,6 +503,15 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "store-long",
+        title: "every schedule of two or three operations on one key that takes too long for every \
+                change",
+        cap_minutes: 30,
+        env: &[("FARLOCK_MORE_SCHEDULES", "1")],
+        commands: &["cargo test --release --package=farlock-kv --features=museum \
+                     --test=simulated every_schedule -- --show-output"],
+    },
+    Step {
         name: "names-long",
         title: "ten million names in turn in one region",
         cap_minutes: 20,

@@ -89,12 +89,9 @@ fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catc
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
     use std::ops::Range;
 
-    use farlock_fabric::Nanos;
-    use farlock_sim::schedule::{Random, Schedule};
-    use farlock_sim::{Candidates, Choice, Oracle, Ratio};
+    use farlock_sim::schedule::Consistent;
 
     use super::*;
     use crate::mishap::What;
@@ -102,68 +99,6 @@ mod tests {
     use crate::subjects;
     use crate::verdict::Objection;
     use crate::wish::Wish;
-
-    /// Random schedules that remember what followed each choice in each state.
-    struct Consistent {
-        random: Random,
-        /// The last state, and what was chosen since.
-        last: Option<(u64, u64)>,
-        followed: HashMap<(u64, u64), u64>,
-        conflicts: u64,
-        repeats: u64,
-    }
-
-    impl Consistent {
-        fn chooses(&mut self, what: u64) {
-            if let Some((_, chosen)) = &mut self.last {
-                *chosen = chosen.rotate_left(9).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what;
-            }
-        }
-
-        /// What was chosen last has led here.
-        fn leads_to(&mut self, state: u64) {
-            let Some(from) = self.last.take() else { return };
-            match self.followed.insert(from, state) {
-                None => {}
-                Some(before) if before == state => self.repeats += 1,
-                Some(_) => self.conflicts += 1,
-            }
-        }
-    }
-
-    impl Schedule for Consistent {
-        fn begin(&mut self) -> bool {
-            self.leads_to(0);
-            self.random.begin()
-        }
-    }
-
-    impl Oracle for Consistent {
-        fn next(&mut self, candidates: &Candidates<'_>) -> Option<u32> {
-            let state = candidates.state_hash();
-            self.leads_to(state);
-            let chosen = self.random.next(candidates)?;
-            self.last = Some((state, 0));
-            self.chooses(candidates.event_hash(chosen));
-            Some(chosen)
-        }
-
-        fn pick(&mut self, choice: Choice, n: u32) -> u32 {
-            let answer = self.random.pick(choice, n);
-            self.chooses(answer.into());
-            answer
-        }
-
-        fn chance(&mut self, choice: Choice, ratio: Ratio) -> bool {
-            let answer = self.random.chance(choice, ratio);
-            self.chooses(answer.into());
-            answer
-        }
-
-        fn jitter(&mut self, _: u32) -> Nanos {
-            0
-        }
-    }
 
     /// A waiter of DSLR counted its pauses without end, where nothing but a lease asks for their
     /// sum. So it never came to a state that it had been in: there was a schedule in which one of
@@ -239,18 +174,12 @@ mod tests {
     }
 
     fn is_consistent(player: &Player, scenario: &Scenario) {
-        let director = Director::new(Consistent {
-            random: Random::new(1),
-            last: None,
-            followed: HashMap::new(),
-            conflicts: 0,
-            repeats: 0,
-        });
+        let director = Director::new(Consistent::new(1));
         for _ in 0..4_000 {
             let oracle = director.begin().expect("there is always another random schedule");
             assert_eq!(player.play(scenario, oracle).finding, None);
         }
-        let (conflicts, repeats) = director.with(|c| (c.conflicts, c.repeats));
+        let (conflicts, repeats) = director.with(|c| (c.conflicts(), c.repeats()));
         assert_eq!(conflicts, 0, "{scenario:?}");
         assert!(repeats > 10_000, "{scenario:?}: only {repeats} steps were seen twice");
     }

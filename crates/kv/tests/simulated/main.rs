@@ -3,6 +3,7 @@
 
 mod combining;
 mod crosschecked;
+mod every_schedule;
 mod every_verb;
 mod filling;
 mod late;

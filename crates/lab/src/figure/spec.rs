@@ -54,6 +54,8 @@ const FIGURES: &[(&str, &str)] = &[
     #[cfg(feature = "ycsb")]
     ("cider-18a", include_str!("../../figures/cider-18a.toml")),
     #[cfg(feature = "ycsb")]
+    ("cider-18b", include_str!("../../figures/cider-18b.toml")),
+    #[cfg(feature = "ycsb")]
     ("cider-18c", include_str!("../../figures/cider-18c.toml")),
     #[cfg(feature = "ycsb")]
     ("cider-20", include_str!("../../figures/cider-20.toml")),

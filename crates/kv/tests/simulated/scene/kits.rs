@@ -131,6 +131,35 @@ impl<K: Kit> Kit for Remembering<K> {
     }
 }
 
+/// One whose first key has buckets in two groups, which are read by a chain of two.
+pub struct Apart<K>(std::marker::PhantomData<K>);
+
+impl<K: Kit> Kit for Apart<K> {
+    type I = K::I;
+    type S = K::S;
+
+    const REMEMBERS: bool = K::REMEMBERS;
+    const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
+    const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
+
+    fn name(key: u64) -> Vec<u8> {
+        const FIRST: u64 = 1_007;
+        K::name(FIRST + key)
+    }
+
+    fn fill() -> u64 {
+        K::fill()
+    }
+
+    fn index() -> K::I {
+        K::index()
+    }
+
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
+        K::scheme(endpoint, locks)
+    }
+}
+
 /// The store as this kit has it.
 pub fn of_kit<K: Kit>(store: Store<K::S, K::I>) -> Store<K::S, K::I> {
     if K::REMEMBERS { store.remembering() } else { store }
@@ -145,6 +174,8 @@ kits! {
         Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     RaceOptimistic: Race = Race::new(2),
         Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    RaceSmall: Race = Race::new(2),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     RaceGrowing: Race = Race::new(1),
         Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     ArrayCas: PointerArray = PointerArray::new(64),

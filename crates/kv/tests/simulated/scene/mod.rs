@@ -6,6 +6,7 @@
 pub mod judge;
 pub mod kits;
 pub mod second;
+pub mod small;
 pub mod tree;
 
 use std::cell::{Cell, RefCell};
@@ -401,7 +402,7 @@ impl<K: Kit> Scene<K> {
         }
         let mut filled = 0;
         for other in self.play.keys..K::fill() {
-            let value = [0xee; 24];
+            let value = vec![0xee; self.play.value_bytes.min(24) as usize];
             let key = K::name(other);
             let ended = self.world.block_on(store.insert(&key, &value));
             match ended {

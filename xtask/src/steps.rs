@@ -312,10 +312,15 @@ pub(crate) const CI: &[Step] = &[
             // Of two nodes and an ancestor of both, where the paper's text deadlocks.
             range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1:tokens=no"),
             // Two grants that are counted late, below and above one that is not.
-            range!("0-16,4-8,4-5 --protocol citron:leaf=1 --budget 6s --partial"),
-            range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 6s --partial"),
+            range!("0-16,4-8,4-5 --protocol citron:leaf=1 --budget 4s --partial"),
+            range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 4s --partial"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
-            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
+            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 4s --partial"),
+            // Of two trees, and of the second one's crown and a block.
+            range!("0-64,16-17,20-21 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),
+            range!("0-64,20-21 --crashes 1 --protocol citron-rw:levels=4:crown=1:leaf=1"),
+            // A reader of a leaf asks for more of it, whose bits a writer has that waits for it.
+            range!("0-3,0-1s++2-3 --protocol citron-rw:leaf=4:tokens=no:exact=yes:back=1"),
             // Of one that holds and one that only waits, each has what the other wants.
             range!("4-6+0-1,0-7 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes:back=1"),
             // Disjoint ranges that are held while others are awaited, and a reader beside a writer.
@@ -458,6 +463,20 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
+            range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=1:leaf=1:tokens=no"),
+            range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),
+            range!("0-20,17-18,4-64 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),
+            range!(
+                "14-18,0-64 --crashes 1 --divides --protocol \
+                 citron-rw:levels=4:crown=1:leaf=1:tokens=no:exact=yes"
+            ),
+            range!(
+                "0-64,20-21 --crashes 1 --pauses 1 --protocol \
+                 citron:levels=4:crown=1:leaf=1:tokens=no"
+            ),
+            range!(
+                "0-3,0-1s++2-3 --crashes 1 --protocol citron-rw:leaf=4:tokens=no:exact=yes:back=1"
+            ),
             range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
             range!("0-16,4-8,4-5 --protocol citron:leaf=1"),
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, Verb, block_on};
-use farlock_locks::record::citron::tree::Tree;
+use farlock_locks::record::citron::tree::{NODE_BYTES, Tree};
 use farlock_locks::record::citron::{Citron, Exclusive, Shared};
 use farlock_locks::shelf::{Entry, Shelf};
 use farlock_locks::{Attempt, Closed, Extent, Mode, Opened, Seat, Want};
@@ -449,7 +449,8 @@ fn entries<'a>(shelf: Shelf, endpoint: &'a ShmEndpoint) -> impl Iterator<Item = 
 #[test]
 fn a_node_counts_fifty_thousand_holds_below_it() {
     let tree = Tree::LARGEST;
-    let tree_bytes = (64 + tree.bytes()).next_multiple_of(64);
+    let tree_bytes = 64 + u64::from(tree.near_nodes()) * NODE_BYTES;
+    let tree_bytes = tree_bytes.next_multiple_of(64);
     let blocks = HELD.div_ceil(16) as u16 + 1;
     let ranges = Ranges::of("many", (tree_bytes + Shelf::bytes(blocks)).next_multiple_of(1 << 16));
     let lock = ranges.lock();

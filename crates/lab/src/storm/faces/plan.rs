@@ -156,14 +156,23 @@ pub(super) const fn unit(table: u64) -> u64 {
     UNITS[table as usize % UNITS.len()]
 }
 
+/// Which unit of a table its first one is here: some lie where the near units end, some among far
+/// ones, where two blocks meet.
+pub(super) const fn origin(table: u64) -> u64 {
+    const NEAR_UNITS: u64 = 1 << 18;
+    const ORIGINS: [u64; 4] = [0, NEAR_UNITS - 40, 5 * NEAR_UNITS - 100, 0];
+    ORIGINS[table as usize % ORIGINS.len()]
+}
+
 /// Positions of a table that need just these units. Where in its first and last unit it begins and
 /// ends these numbers decide.
 pub(super) const fn positions(units: Part, (first, last): (u64, u64)) -> std::ops::Range<u64> {
-    let (unit, Part { start, end, .. }) = (unit(units.lock), units);
+    let (unit, origin, Part { start, end, .. }) = (unit(units.lock), origin(units.lock), units);
     if end == END {
         // What is whole is not told from what is open from its first position on.
-        return start * unit..END;
+        return if start == 0 { 0..END } else { (origin + start) * unit..END };
     }
+    let (start, end) = (origin + start, origin + end);
     let first = first % unit;
     // Of one unit that begins late at most what is left of it.
     let last = last % (unit - first);
@@ -188,16 +197,20 @@ mod tests {
         let part = |lock, start, end| Part { lock, start, end };
         for inset in [(0, 0), (7, 9), (63, 63), (4095, 1), (u64::MAX, u64::MAX)] {
             for table in 0..4 {
-                let unit = unit(table);
+                let (unit, origin) = (unit(table), origin(table));
                 for (start, end) in [(0, 1), (5, 6), (5, 21), (1000, 1256)] {
                     let positions = positions(part(table, start, end), inset);
                     assert!(!positions.is_empty(), "{inset:?} {unit}");
-                    assert_eq!(positions.start / unit..positions.end.div_ceil(unit), start..end);
+                    assert_eq!(
+                        positions.start / unit..positions.end.div_ceil(unit),
+                        origin + start..origin + end
+                    );
                 }
-                assert_eq!(positions(part(table, 3, END), inset), 3 * unit..END);
+                let open = (origin + 3) * unit;
+                assert_eq!(positions(part(table, 3, END), inset), open..END);
             }
         }
-        assert_eq!(positions(part(1, 2, 3), (1, 2)), 129..190);
+        assert_eq!(positions(part(3, 2, 3), (1, 2)), 2001..2998);
         assert_eq!(positions(Part::all(2), (8, 8)), 0..END);
     }
 }

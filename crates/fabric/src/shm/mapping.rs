@@ -222,8 +222,8 @@ impl Mapping {
         }
     }
 
-    /// The published size, if it is one the region can have and the file is that long, or as much of
-    /// it as is mapped: every byte below it can be touched.
+    /// The published size, if it is one the region can have and the file is that long, or as much
+    /// of it as is mapped: every byte below it can be touched.
     pub(super) fn bytes(&self) -> Option<u64> {
         let bytes = self.header().bytes.load(Ordering::Acquire);
         check_bytes(&self.layout, bytes).ok()?;

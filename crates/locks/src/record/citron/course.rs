@@ -266,8 +266,8 @@ const LOOKS_IN_VAIN: u8 = 2;
 const STEPS_BACK_MAX: u8 = 7;
 
 /// How long a request has nothing that has stepped back, in nanoseconds: until those it kept out
-/// have come in. It rests for longer, by pauses of which each is twice as long, while one waits that
-/// it is to let through.
+/// have come in. It rests for longer, by pauses of which each is twice as long, while one waits
+/// that it is to let through.
 pub(super) const STEP_BACK_NS: Nanos = 1_000_000;
 
 /// How often it pauses for those it lets through, each time for twice as long, at least.

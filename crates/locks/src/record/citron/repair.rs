@@ -221,6 +221,8 @@ struct Tally {
     outrun: u8,
     /// How often it looked around and found the living in its way, and that others wait for it.
     in_vain: u8,
+    /// Whether one of these is to be let through first.
+    lets_through: bool,
     /// How often it found a call of which nobody makes use.
     unused: u8,
     /// Whether it looks around again before long, each time.
@@ -230,7 +232,17 @@ struct Tally {
 impl Tally {
     /// Those that have the bits at its first look have not come since.
     fn of(course: &Course) -> Self {
-        Self { taken: 0, outrun: course.outrun, in_vain: 0, unused: 0, looks_often: false }
+        let (taken, outrun) = (0, course.outrun);
+        let (in_vain, lets_through, unused, looks_often) = (0, false, 0, false);
+        Self { taken, outrun, in_vain, lets_through, unused, looks_often }
+    }
+
+    /// It has looked around.
+    fn is_awaited(&mut self, course: &Course, awaited: Awaited) {
+        if course.may_step_back() {
+            self.in_vain += u8::from(awaited != Awaited::No);
+            self.lets_through = awaited == Awaited::First;
+        }
     }
 
     /// The word is as `seen` now.
@@ -267,6 +279,18 @@ pub(super) enum Awaited {
     Yes,
     /// One among them is to be let through first.
     First,
+}
+
+impl Awaited {
+    /// Of a request beside these, which may have its next node if it `claims` that.
+    fn by(living: &[Living], course: &Course, claims: bool) -> Self {
+        let reached = course.reached(claims);
+        match living.iter().any(|other| other.awaits(reached)) {
+            false => Self::No,
+            true if living.iter().any(|other| other.goes_before(course, reached)) => Self::First,
+            true => Self::Yes,
+        }
+    }
 }
 
 impl Params {
@@ -376,11 +400,7 @@ impl Params {
                 looked = line;
                 match self.look_around(site, &mut doubt, course, stand, wanted, seen).await? {
                     Found::Living(living, awaited) if are_sure(&living) => {
-                        if awaited == Awaited::First && course.may_step_back() {
-                            return Ok(Met::Stuck);
-                        }
-                        let is_awaited = awaited != Awaited::No;
-                        tally.in_vain += u8::from(is_awaited && course.may_step_back());
+                        tally.is_awaited(course, awaited);
                         tally.unused += u8::from(until.is_unused_call(half, seen));
                         tally.looks_often = looks_often(site, course, stand, &mut doubt);
                     }
@@ -393,7 +413,7 @@ impl Params {
             if tally.outrun > self.plan.outrun_max {
                 return Ok(Met::Outrun);
             }
-            if course.is_to_step_back(tally.in_vain, tally.looks_often) {
+            if tally.lets_through || course.is_to_step_back(tally.in_vain, tally.looks_often) {
                 return Ok(Met::Stuck);
             }
             if tally.unused == LOOKS_AT_CALL {
@@ -477,13 +497,8 @@ impl Params {
         let in_line = living.iter().filter_map(|other| other.ticket_of(node));
         let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
         let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
-        let reached = course.reached(claims);
-        let awaited = match () {
-            () if living.iter().any(|other| other.goes_before(course, reached)) => Awaited::First,
-            () if living.iter().any(|other| other.awaits(reached)) => Awaited::Yes,
-            () => Awaited::No,
-        };
-        let shares = reached.1 == Mode::Shared;
+        let awaited = Awaited::by(&living, course, claims);
+        let shares = course.reached(claims).1 == Mode::Shared;
         living.retain(|other| until.waits_for(other, (node, half), word));
         let op = match until {
             // All tickets before that of one who lives, or all.

@@ -30,9 +30,9 @@ pub(super) const WINDOW_MAX: usize = FANOUT.pow(DISTANCE_MAX as u32 - 1) as usiz
 /// A node is a word of so many bytes.
 pub const NODE_BYTES: u64 = 8;
 
-/// A node, by its level and its place there. Nodes are ordered level by level, as they lie. Those of
-/// the far tree have their places behind those of a near one that has as many levels: no near node
-/// is above a far one.
+/// A node, by its level and its place there. Nodes are ordered level by level, as they lie. Those
+/// of the far tree have their places behind those of a near one that has as many levels: no near
+/// node is above a far one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     level: u8,

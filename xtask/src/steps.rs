@@ -174,6 +174,7 @@ pub(crate) const CI: &[Step] = &[
         commands: &[
             "xtask transcripts README.md docs/proving-ground.md",
             "xtask figures",
+            lab!("spreading --phase-ms 30 --json"),
             lab!(
                 "served --systems served,redis,memory,memory-served --seconds 0.05 \
                  --rounds 1 --json"

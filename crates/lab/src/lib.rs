@@ -32,6 +32,7 @@ pub mod scratch;
 pub mod served;
 pub mod service_times;
 pub mod speed;
+pub mod spreading;
 pub mod stores;
 pub mod storm;
 pub mod subject;

@@ -11,7 +11,7 @@ use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
 use farlock_lab::{
     arrbench, client, connections, face, figure, fs, growing, restarts, served, service_times,
-    speed, stores, storm, takeover,
+    speed, spreading, stores, storm, takeover,
 };
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -77,6 +77,8 @@ enum Command {
     FaceWorker(storm::faces::start::FaceWorkerArgs),
     /// Fills a store while another client uses it, and tells what took longest.
     Growing(growing::GrowingArgs),
+    /// Has ever more units of a table of ranges asked for, and tells what that costs its users.
+    Spreading(spreading::SpreadingArgs),
     /// Measures a store of sessions beside Redis and memcached.
     Stores(stores::StoresArgs),
     /// A client of a store that is measured.
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Command::Restarts(args) => restarts::run(&args, &origin()),
         Command::Local(command) => arrbench::run(&command, &origin()),
         Command::Served(args) => served::run(&args, &origin()),
+        Command::Spreading(args) => spreading::run(&args, &origin()),
         Command::ServedClient(args) => served::client(&args),
         Command::ServiceTimes(args) => service_times::run(&args, &origin()),
         Command::Speed(args) => speed::run(&args, &origin()),

@@ -472,7 +472,7 @@ fn without_sum(dump: &str) -> String {
     format!("{text}\n")
 }
 
-/// Whichever bit of it is another one.
+/// Whichever bit of it is another one, also where a digit of the sum is in another case then.
 #[test]
 fn a_dump_that_was_damaged_is_not_taken_for_whole() {
     let stage = Stage::new();
@@ -485,17 +485,20 @@ fn a_dump_that_was_damaged_is_not_taken_for_whole() {
     let path = file.to_str().unwrap();
     assert_eq!(run(&["dump", path]).0, 0);
     let whole = std::fs::read(&file).unwrap();
-    let sum = whole.len() - 17;
     for at in (0..whole.len()).step_by(3) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 7);
         std::fs::write(&file, &damaged).unwrap();
         let (status, _, said) = run(&["load", "-s", "other", path]);
-        // A digit of the sum may be written in another way.
-        let is_same = at >= sum && damaged.eq_ignore_ascii_case(&whole);
-        assert_eq!(status, if is_same { 0 } else { 64 }, "byte {at}: {said}");
+        assert_eq!(status, 64, "byte {at}: {said}");
     }
-    let damaged = String::from_utf8(whole).unwrap().replace("blue", "blun");
+    let text = String::from_utf8(whole).unwrap();
+    let (pairs, sum) = text.rsplit_once(" sum=").unwrap();
+    if sum.to_uppercase() != sum {
+        std::fs::write(&file, format!("{pairs} sum={}", sum.to_uppercase())).unwrap();
+        assert_eq!(run(&["load", "-s", "other", path]).0, 64);
+    }
+    let damaged = text.replace("blue", "blun");
     std::fs::write(&file, damaged).unwrap();
     let (status, _, said) = run(&["load", "-s", "other", path]);
     assert_eq!((status, said.contains("[damaged-dump]")), (64, true), "{said}");

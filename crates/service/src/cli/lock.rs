@@ -1,6 +1,7 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
+use std::num::IntErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -148,7 +149,12 @@ fn name(given: OsString) -> Result<String, String> {
 fn range(text: &str) -> Result<Range<u64>, String> {
     let expected = || "two numbers are expected: START:LEN, as in 4096:512".to_owned();
     let (start, length) = text.split_once(':').ok_or_else(expected)?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
+    let number = |text: &str| {
+        text.parse::<u64>().map_err(|error| match error.kind() {
+            IntErrorKind::PosOverflow => format!("{text} is beyond the last position"),
+            _ => expected(),
+        })
+    };
     match (number(start)?, number(length)?) {
         (u64::MAX, 0) => Err("no position is behind that".to_owned()),
         (start, 0) => Ok(start..u64::MAX),

@@ -163,7 +163,11 @@ pub(super) fn end_of(line: &[u8]) -> Option<Result<End, &'static str>> {
     let said = line.strip_prefix(PAIRS.as_bytes()).filter(|said| !said.contains(&b'\t'))?;
     let said = std::str::from_utf8(said).unwrap_or_default();
     let (pairs, sum) = said.split_once(" sum=").map_or((said, None), |(p, sum)| (p, Some(sum)));
-    let sum = sum.map(|sum| u64::from_str_radix(sum, 16).map(Sum)).transpose();
+    // As it is written, with no letter in the other case: what differs is damage.
+    let is_written =
+        |text: &&str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let sum_of = |text: &str| u64::from_str_radix(text, 16).ok().map(Sum);
+    let sum = sum.map(|text| Some(text).filter(is_written).and_then(sum_of).ok_or(())).transpose();
     let end = pairs.parse().ok().zip(sum.ok()).map(|(pairs, sum)| End { pairs, sum });
     Some(end.ok_or("it says no number of pairs, or no sum"))
 }

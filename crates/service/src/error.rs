@@ -620,7 +620,7 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
              FARLOCK_DIR on another filesystem in memory"
         }
         ConnectError::Malformed { .. } => {
-            "no farlock of this version made it; `farlock region remove` removes it"
+            "no farlock of this version made it; `farlock region remove NAME` removes it"
         }
         ConnectError::Untrusted { path, .. } if !path.is_dir() => {
             let path = path.display();

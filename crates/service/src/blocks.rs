@@ -93,7 +93,7 @@ impl Blocks {
         Err(BlockError::Memory(ConnectError::Capacity {
             what: "blocks of tables of ranges",
             value: u64::from(BLOCKS) + 1,
-            bound: "so many are in use already: choose a larger unit, or another region",
+            bound: "all that there may be are in use",
         }))
     }
 

@@ -710,6 +710,9 @@ impl AcquireError {
                     | ConnectError::HungUp { .. }
                     | ConnectError::Unreachable { .. },
                 ) => source.hint(),
+                SessionError::Connect(ConnectError::Capacity { .. }) => {
+                    "choose a larger unit, so that fewer are needed, or another region".to_owned()
+                }
                 _ => "release a lock first, and try again".to_owned(),
             },
             Self::Forked { .. } => "open a session after the fork".to_owned(),

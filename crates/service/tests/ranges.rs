@@ -820,3 +820,17 @@ fn who_holds_some_and_asks_for_more_is_let_through() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+/// A process that may map little does without the memory of far units, and is told so.
+#[test]
+fn who_has_few_addresses_has_the_near_units() {
+    let (stage, farlock) = (Stage::new(), env!("CARGO_BIN_EXE_farlock"));
+    let lock = |start: u64| {
+        let line = format!("ulimit -v 65536; exec {farlock} lock -n -r {start}:1 t -- true");
+        stage.run(&["lock", "outer", "--", "sh", "-c", &line])
+    };
+    assert_eq!(lock(5).0, 0);
+    let (status, _, said) = lock(5_000_000);
+    assert_eq!(status, 71, "{said}");
+    assert!(said.contains("ulimit -v") && said.contains("hint: choose a larger unit"), "{said}");
+}

@@ -103,61 +103,54 @@ fn word_of(letters: &[u8; 3], key: u64) -> Vec<u8> {
     word
 }
 
+/// What a kit that is made of another one, `K`, has from that.
+macro_rules! as_the_kit_has_it {
+    () => {
+        type I = K::I;
+        type S = K::S;
+
+        const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
+        const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
+
+        fn fill() -> u64 {
+            K::fill()
+        }
+
+        fn index() -> K::I {
+            K::index()
+        }
+
+        fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
+            K::scheme(endpoint, locks)
+        }
+    };
+}
+
 /// One whose clients remember where keys were.
 pub struct Remembering<K>(std::marker::PhantomData<K>);
 
 impl<K: Kit> Kit for Remembering<K> {
-    type I = K::I;
-    type S = K::S;
-
     const REMEMBERS: bool = true;
-    const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
-    const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
 
     fn name(key: u64) -> Vec<u8> {
         K::name(key)
     }
 
-    fn fill() -> u64 {
-        K::fill()
-    }
-
-    fn index() -> K::I {
-        K::index()
-    }
-
-    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
-        K::scheme(endpoint, locks)
-    }
+    as_the_kit_has_it!();
 }
 
 /// One whose first key has buckets in two groups, which are read by a chain of two.
 pub struct Apart<K>(std::marker::PhantomData<K>);
 
 impl<K: Kit> Kit for Apart<K> {
-    type I = K::I;
-    type S = K::S;
-
     const REMEMBERS: bool = K::REMEMBERS;
-    const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
-    const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
 
     fn name(key: u64) -> Vec<u8> {
         const FIRST: u64 = 1_007;
         K::name(FIRST + key)
     }
 
-    fn fill() -> u64 {
-        K::fill()
-    }
-
-    fn index() -> K::I {
-        K::index()
-    }
-
-    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
-        K::scheme(endpoint, locks)
-    }
+    as_the_kit_has_it!();
 }
 
 /// The store as this kit has it.

@@ -250,6 +250,7 @@ macro_rules! conformance_cases {
             a_word_that_stays_ends_no_wait_but_in_time
             a_watched_word_is_seen_to_change(with_pair_and_line)
             a_change_ends_a_wait_where_memory_is_watched
+            a_change_of_bits_that_count_ends_a_wait_where_memory_is_watched
             whichever_comes_first_ends_a_wait
             a_dropped_wait_leaves_nothing_behind(with_pair)
             many_dropped_waits_leave_nothing_behind(with_pair_and_line)

@@ -65,6 +65,9 @@ pub struct Wait<'a> {
     /// memory does not look: it returns [`Woken::Elapsed`] after `interval`, and the caller reads
     /// again.
     pub word: Option<(Addr, u64)>,
+    /// But for these bits, of which others may come and go meanwhile. A change of them may end it
+    /// all the same.
+    pub ignoring: u64,
     /// A message lies in this slot's mailbox.
     pub mail: Option<Slot>,
     /// One of these peers died.
@@ -157,10 +160,18 @@ pub trait Endpoint: Sized + 'static {
 
     /// Posts one verb that is of no use if its comparison fails, and that its poster would only
     /// post again. Where a server executes it, and its lane says so, it is held back for a while
-    /// for others to change what is compared: it is slow then, and nothing else.
+    /// for others to change what is compared, for so long at most: it is slow then, and nothing
+    /// else.
     #[inline(always)]
-    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+    fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+        let _ = at_most;
         self.post(verb)
+    }
+
+    /// Whether what is posted patiently now may be held back.
+    #[inline(always)]
+    fn holds_back(&self) -> bool {
+        false
     }
 
     /// Posts 1 to [`CHAIN_MAX`](crate::verb::CHAIN_MAX) verbs to one memory node with one doorbell.

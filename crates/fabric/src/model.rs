@@ -354,7 +354,7 @@ impl State {
 
     fn woken(&self, by: EndpointId, wait: &Wait<'_>, deadline: Option<Nanos>) -> Option<Woken> {
         if let Some((addr, value)) = wait.word
-            && self.memory[addr.offset() as usize / 8] != value
+            && (self.memory[addr.offset() as usize / 8] ^ value) & !wait.ignoring != 0
             && !self.has(Flaw::WordUnseen)
         {
             return Some(Woken::Changed);

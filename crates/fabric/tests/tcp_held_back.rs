@@ -40,7 +40,7 @@ fn taking(addr: Addr, by: u64) -> Verb<'static> {
 
 fn take(e: &Client, addr: Addr, by: u64) -> Ticket {
     e.be_patient(LONG.as_nanos() as u64);
-    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by)) else {
+    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), u64::MAX) else {
         panic!("it takes a round trip")
     };
     block_on(&e.1, e.1.read64(addr)).unwrap();
@@ -80,6 +80,40 @@ fn a_word_is_handed_from_one_to_the_next_in_the_order_in_which_they_came() {
         assert_eq!(holder.old() as usize, at + 1);
         last = &waiters[at];
     }
+}
+
+/// Takes these bits of a word of 8 bytes, if they are free.
+fn take_bits(e: &Client, addr: Addr, mask: u64) -> Ticket {
+    e.be_patient(LONG.as_nanos() as u64);
+    assert!(e.holds_back());
+    let op = MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask };
+    let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX) else {
+        panic!("it takes a round trip")
+    };
+    block_on(&e.1, e.1.read64(addr)).unwrap();
+    ticket
+}
+
+fn give_bits_back(e: &Client, addr: Addr, mask: u64) {
+    let op = MaskedCas { compare: mask, compare_mask: mask, swap: 0, swap_mask: mask };
+    block_on(&e.0, e.verb(Verb::MaskedCas64 { addr, op })).unwrap();
+}
+
+#[test]
+fn one_that_compares_other_bits_is_done_before_one_that_came_before_it() {
+    let both = Both::new("held-bits");
+    let (word, holder) = (both.word(3), client(&both));
+    let [wide, narrow] = [(); 2].map(|()| client(&both));
+    assert_eq!(found(&holder, take_bits(&holder, word, 0b111)).0, 0);
+    let tickets = [take_bits(&wide, word, 0b11), take_bits(&narrow, word, 0b100)];
+    give_bits_back(&holder, word, 0b100);
+    let (old, took) = found(&narrow, tickets[1]);
+    assert!(old == 0b011 && took < LONG / 2, "{old:b} after {took:?}");
+    give_bits_back(&holder, word, 0b011);
+    let (old, took) = found(&wide, tickets[0]);
+    assert!(old == 0b100 && took < LONG / 2, "{old:b} after {took:?}");
+    block_on(&holder.0, holder.read64(word)).unwrap();
+    assert_eq!(holder.old(), 0b111);
 }
 
 #[test]

@@ -195,7 +195,7 @@ pub async fn await_report<E: Endpoint>(
         return Ok(site.endpoint.wait(now).await == Woken::Mail);
     }
     let peers: Vec<EndpointId> = senders.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
-    let wait = Wait { mail, peers: &peers, interval: Some(check_ns), patience, word: None };
+    let wait = Wait { mail, peers: &peers, interval: Some(check_ns), patience, ..Wait::default() };
     site.endpoint.wait(wait).await;
     Ok(true)
 }

@@ -224,6 +224,13 @@ impl Lane {
         done
     }
 
+    /// From now on a server may hold back for so long what is posted patiently.
+    pub(crate) fn be_patient(&self, patience: Duration) {
+        if let Self::There(lane) = self {
+            lane.lane().be_patient(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
     /// Does something whose verbs are awaited, by a server too: its thread goes on meanwhile.
     pub(crate) async fn deferring<T>(&self, act: impl Future<Output = T>) -> T {
         let mut act = pin!(act);
@@ -366,7 +373,8 @@ impl farlock_fabric::Endpoint for Lane {
         fn slots(&self) -> u8;
         fn post(&self, verb: Verb<'_>) -> Posted;
         fn post_aside(&self, verb: Verb<'_>) -> Posted;
-        fn post_patiently(&self, verb: Verb<'_>) -> Posted;
+        fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted;
+        fn holds_back(&self) -> bool;
         fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
         fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
         fn abandon(&self, ticket: Ticket);

@@ -78,7 +78,7 @@ impl Core {
         let blocks = self.mode == Mode::Explored && wait.word.is_some();
         if let Some((addr, old)) = wait.word
             && (blocks || wait.interval.is_none())
-            && self.differs(addr, old)
+            && self.differs(addr, old, wait.ignoring)
         {
             return Some(Woken::Changed);
         }
@@ -97,6 +97,7 @@ impl Core {
         watch.task = self.current;
         watch.mail = wait.mail;
         watch.word = if deadline.is_none() { wait.word } else { None };
+        watch.ignoring = wait.ignoring;
         watch.peers.clear();
         if !wait.peers.is_empty() {
             watch.peers.extend_from_slice(wait.peers);
@@ -170,7 +171,8 @@ impl Core {
 
     #[inline(never)]
     fn has_changed(&mut self, index: u32, addr: Addr, old: u64) -> bool {
-        let changed = self.differs(addr, old);
+        let ignoring = self.watches.slab[index as usize].ignoring;
+        let changed = self.differs(addr, old, ignoring);
         self.watches.slab[index as usize].changed = changed;
         changed
     }
@@ -184,8 +186,9 @@ impl Core {
     }
 
     /// Whether the word exists and has another value. A word outside memory never changes.
-    fn differs(&self, addr: Addr, old: u64) -> bool {
-        self.memory.place(addr, 1, 8).is_ok_and(|place| self.memory.read(place) != old)
+    fn differs(&self, addr: Addr, old: u64, ignoring: u64) -> bool {
+        let minded = |word: u64| (word ^ old) & !ignoring;
+        self.memory.place(addr, 1, 8).is_ok_and(|place| minded(self.memory.read(place)) != 0)
     }
 
     /// A message reached this slot.

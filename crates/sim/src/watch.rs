@@ -11,6 +11,8 @@ pub(crate) struct Watch {
     pub(crate) task: u32,
     pub(crate) mail: Option<Slot>,
     pub(crate) word: Option<(Addr, u64)>,
+    /// Bits of the word that do not count.
+    pub(crate) ignoring: u64,
     pub(crate) peers: Vec<EndpointId>,
     /// When the interval ends, in the world's time.
     pub(crate) deadline: Option<Nanos>,

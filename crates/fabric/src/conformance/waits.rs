@@ -182,6 +182,31 @@ pub fn a_change_ends_a_wait_where_memory_is_watched<S: Stage>(stage: &mut S) {
     });
 }
 
+pub fn a_change_of_bits_that_count_ends_a_wait_where_memory_is_watched<S: Stage>(stage: &mut S) {
+    const COUNTS: u64 = 1 << 40;
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    let wait = Wait { word: Some((addr, 0)), ignoring: COUNTS - 1, ..within(LONG) };
+    stage.run(async {
+        if S::Endpoint::WATCHES_MEMORY {
+            let watch = async {
+                while load(&e, addr).await & COUNTS == 0 {
+                    let woken = e.wait(wait).await;
+                    assert_eq!(woken, Woken::Changed, "nothing else can end it");
+                }
+            };
+            let change = async {
+                for add in [1, 2, COUNTS] {
+                    peer.sleep(SHORT).await;
+                    peer.faa64(addr, add).await.expect("it takes effect");
+                }
+            };
+            join(watch, change).await;
+            peer.faa64(addr, 1).await.expect("it takes effect");
+            assert_eq!(e.wait(wait).await, Woken::Changed, "it has changed before");
+        }
+    });
+}
+
 pub fn whichever_comes_first_ends_a_wait<S: Stage>(stage: &mut S) {
     let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
     let peers = [peer.id()];

@@ -39,7 +39,8 @@ macro_rules! delegated {
 
             /// The same.
             #[inline(always)]
-            fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+            fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+                let _ = at_most;
                 Hook::post(self, verb)
             }
 
@@ -63,8 +64,8 @@ macro_rules! delegated {
             }
 
             #[inline(always)]
-            fn post_patiently(&self, verb: Verb<'_>) -> Posted {
-                Hook::post_patiently(self, verb)
+            fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+                Hook::post_patiently(self, verb, at_most)
             }
 
             $(#[inline(always)]
@@ -80,6 +81,7 @@ delegated! {
     fn id(&self) -> EndpointId;
     fn slots(&self) -> u8;
     fn post(&self, verb: Verb<'_>) -> Posted;
+    fn holds_back(&self) -> bool;
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
     fn abandon(&self, ticket: Ticket);

@@ -110,7 +110,7 @@ impl<K> Shm<K> {
             return Some(Woken::Mail);
         }
         if let Some((addr, value)) = wait.word
-            && self.differs(addr, value)
+            && self.differs(addr, value, wait.ignoring)
         {
             return Some(Woken::Changed);
         }
@@ -124,9 +124,9 @@ impl<K> Shm<K> {
     /// Whether a word has another value. A word that cannot be read has: the caller's next read
     /// tells why.
     #[inline]
-    fn differs(&self, addr: Addr, value: u64) -> bool {
+    fn differs(&self, addr: Addr, value: u64, ignoring: u64) -> bool {
         match self.readable(addr, 1) {
-            Ok(words) => words[0].load(Ordering::SeqCst) != value,
+            Ok(words) => (words[0].load(Ordering::SeqCst) ^ value) & !ignoring != 0,
             Err(_) => true,
         }
     }

@@ -6,7 +6,7 @@
 //! is wrong is hung up on.
 
 use crate::addr::{Addr, EndpointId, Mailbox, Slot};
-use crate::endpoint::Woken;
+use crate::endpoint::{Wait, Woken};
 use crate::error::{Fault, Garbled};
 use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};
 
@@ -14,7 +14,7 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
@@ -518,24 +518,20 @@ pub(super) fn take_woken(fields: &mut Fields<'_>) -> Result<Woken, Garbled> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     pub(super) word: Option<(Addr, u64)>,
+    pub(super) ignoring: u64,
     pub(super) mail: Option<Slot>,
     pub(super) peers: Vec<EndpointId>,
 }
 
-pub(super) fn put_watch(
-    frame: &mut Framing<'_>,
-    word: Option<(Addr, u64)>,
-    mail: Option<Slot>,
-    peers: &[EndpointId],
-) {
-    frame.u8(u8::from(word.is_some()) | u8::from(mail.is_some()) << 1);
-    if let Some((addr, value)) = word {
-        frame.u64(addr.bits()).u64(value);
+pub(super) fn put_watch(frame: &mut Framing<'_>, wait: &Wait<'_>) {
+    frame.u8(u8::from(wait.word.is_some()) | u8::from(wait.mail.is_some()) << 1);
+    if let Some((addr, value)) = wait.word {
+        frame.u64(addr.bits()).u64(value).u64(wait.ignoring);
     }
-    if let Some(slot) = mail {
+    if let Some(slot) = wait.mail {
         frame.u8(slot.0);
     }
-    put_ids(frame, peers);
+    put_ids(frame, wait.peers);
 }
 
 /// Writes the names of peers: no more than a frame may have.
@@ -551,8 +547,9 @@ pub(super) fn take_watch(fields: &mut Fields<'_>) -> Result<Watch, Garbled> {
     let flags = fields.u8()?;
     let has = |flag: u8| flags & flag != 0;
     let word = if has(1) { Some((Addr::from_bits(fields.u64()?), fields.u64()?)) } else { None };
+    let ignoring = if has(1) { fields.u64()? } else { 0 };
     let mail = if has(2) { Some(Slot(fields.u8()?)) } else { None };
-    let watch = Watch { word, mail, peers: fields.ids()? };
+    let watch = Watch { word, ignoring, mail, peers: fields.ids()? };
     if watch.word.is_none() && watch.mail.is_none() && watch.peers.is_empty() {
         return Err(Garbled("nothing can end a wait in it"));
     }

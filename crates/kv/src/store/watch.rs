@@ -118,7 +118,7 @@ impl Sight {
     ) -> impl Iterator<Item = Waiting<'e, E>> {
         self.slots.iter().map(move |&(slot, word)| {
             let (word, interval) = (Some((slot, word.0)), Some(interval));
-            let wait = Wait { word, peers, interval, patience: Patience::PARK, mail: None };
+            let wait = Wait { word, peers, interval, patience: Patience::PARK, ..Wait::default() };
             endpoint.wait(wait)
         })
     }

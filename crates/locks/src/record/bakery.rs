@@ -525,6 +525,11 @@ impl Doubt {
         self.gone || matches!(self.trust_ns, Some(0))
     }
 
+    /// Whether one of those watched has died since it looked around.
+    pub(crate) const fn has_lost_one(&self) -> bool {
+        self.gone
+    }
+
     /// All who live at the lock, and have a ticket or none for certain; the word was read before.
     /// `None` if somebody is just taking one: look again. Watches those who matter from now on.
     pub(crate) async fn look_around<E: Endpoint>(
@@ -581,16 +586,17 @@ impl Doubt {
         self.woken(site, woken, interval)
     }
 
-    /// The same, until the slot is withdrawn from what it waits for.
+    /// The same, until the slot is withdrawn from what it waits for. Of the word some bits do not
+    /// count.
     pub(crate) async fn wait_or_withdraw<E: Endpoint>(
         &mut self,
         site: &Site<'_, E>,
-        seen: u64,
+        (seen, ignoring): (u64, u64),
         interval: Option<Nanos>,
         patience: Patience,
     ) {
         let interval = interval.into_iter().chain(self.trust_ns).min();
-        let wait = self.wait_for(site, seen, interval, patience);
+        let wait = Wait { ignoring, ..self.wait_for(site, seen, interval, patience) };
         if let Some(woken) = site.wait_or_withdraw(wait, false).await {
             self.woken(site, woken, interval);
         }
@@ -604,7 +610,7 @@ impl Doubt {
         patience: Patience,
     ) -> Wait<'_> {
         let (word, peers) = (Some((site.lock, seen)), &self.watched);
-        Wait { word, peers, interval, patience, mail: None }
+        Wait { word, peers, interval, patience, ..Wait::default() }
     }
 
     /// How much time has certainly passed in a wait of this interval.

@@ -97,6 +97,9 @@ pub struct Citron<const SHARES: bool> {
     /// How often others may come before a request that waits for units of a leaf, until it takes
     /// them one by one.
     pub outrun_max: u8,
+    /// Whether a request that finds bits taken posts what takes them all the same, as it does
+    /// wherever that is held back until they are free ([`Endpoint::post_patiently`]).
+    pub is_eager: bool,
     /// Where clients of several locks write down what they hold that has no slot: see
     /// [`Shelve`].
     pub shelf: Option<Shelf>,
@@ -146,6 +149,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             counts: true,
             steps_back_max: 0,
             outrun_max: OUTRUN,
+            is_eager: false,
             shelf: None,
             shelf_blocks: 0,
             shelf_first: false,
@@ -194,6 +198,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             leaves_first: self.leaves_first,
             looks_again: self.looks_again,
             minds_torn_looks: self.minds_torn_looks,
+            is_eager: self.is_eager,
             poll_ns: self.poll_ns,
             patience: self.patience,
         }
@@ -332,8 +337,9 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// many as have its units alone, `refine=yes` for that where a request would wait with
     /// something in its hands, `m=COUNT` levels between clients that meet; `tokens=no` where nobody
     /// needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
-    /// before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the tree, where all
-    /// holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
+    /// before a request takes units of a leaf one by one; `eager=yes` where it asks for units that
+    /// it has found taken, as where a server waits with that; `shelf=BLOCKS` behind the tree, where
+    /// all holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => {
@@ -357,6 +363,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
             "outrun" => Some(Setting::count(&mut self.outrun_max, 0..=u8::MAX)),
+            "eager" => Some(Setting::yes_or_no(&mut self.is_eager)),
             "shelf" => Some(Setting::count(&mut self.shelf_blocks, 1..=SHELF_BLOCKS_MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),

@@ -297,7 +297,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                 peers: &suspicion.watched,
                 interval: Some(suspicion.interval()),
                 patience: self.rules.patience,
-                mail: None,
+                ..Wait::default()
             };
             suspicion.woken::<E>(self.endpoint.wait(wait).await);
         }
@@ -332,7 +332,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                 peers: if last_writer.is_somebody() { &watched } else { &[] },
                 interval: self.rules.poll_interval::<E>(),
                 patience: self.rules.patience,
-                mail: None,
+                ..Wait::default()
             };
             gone = match self.endpoint.wait(wait).await {
                 Woken::PeerGone(peer) => peer,

@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farlock_fabric::{
-    Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on, keep_signals_out,
+    Addr, ConnectError, Connection as _, Endpoint, Nanos, Patience, Wait, block_on,
+    keep_signals_out,
 };
 
 use super::pool::{AnyCell, HasLane, Place, PlaceCell};
@@ -31,12 +32,15 @@ use super::waiter::{Outcome, Report, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
-use crate::protocol::{LOCK_KIND, lock_protocol, range_protocol};
+use crate::protocol::{HELD_BACK, LOCK_KIND, lock_protocol, range_protocol};
 use crate::{AcquireError, SessionError};
 
 /// How long the thread of a session by a server takes in what comes when nobody waits any more: a
 /// task that was woken posts its next verb by then, and need not wake the thread.
 const LINGER: Duration = Duration::from_millis(1);
+
+/// How often whoever waits looks whether the region's file is still there, in nanoseconds.
+pub(super) const LOOK_FOR_REGION_NS: Nanos = 50_000_000;
 
 /// Places made at one time.
 const PLACES_AT_ONCE: usize = 2;
@@ -330,6 +334,7 @@ impl Worker {
             let (id, origin) = (lane.id(), region.origin());
             self.keepers.insert(id.index, keeper);
             if for_ranges {
+                lane.be_patient(HELD_BACK);
                 self.hub.range_pool.admit(id);
                 let kind = range_protocol(self.hub.shelf(), self.hub.blocks());
                 self.hub.give_range_back(Box::new(Place::new(lane, kind, origin, tether)));
@@ -351,7 +356,9 @@ impl Worker {
             return region.is_deleted().then(|| LostReason::without(region)).or(refusal);
         }
         let looked = block_on(&self.home, self.home.read64(head));
-        looked.err().map(|fault| LostReason::of(&self.hub.region, fault))
+        let looked = looked.err().map(|fault| LostReason::of(&self.hub.region, fault));
+        let is_found = looked.is_some() || self.hub.finds_region();
+        looked.or_else(|| (!is_found).then(|| LostReason::without(region)))
     }
 
     /// Sleeps until anything happens that a task, the end of the region or a timer waits for.
@@ -366,6 +373,12 @@ impl Worker {
         drop(inbox);
         if self.tasks.is_empty() && !hub.is_watched() {
             until = until.into_iter().chain(self.lingers_until).min();
+        } else if !hub.is_far {
+            // A file that is deleted rings no bell.
+            until = until
+                .into_iter()
+                .chain(Some(Instant::now() + Duration::from_nanos(LOOK_FOR_REGION_NS)))
+                .min();
         }
         let left = until.map(|at| at.saturating_duration_since(Instant::now()));
         if self.watch(left) {

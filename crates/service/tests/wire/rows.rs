@@ -108,7 +108,7 @@ fn long_wait(key: u8) -> Vec<u8> {
 /// A frame of each kind, sound where the client has a lane.
 pub(crate) fn sound(region: &Region) -> Vec<Vec<u8>> {
     let addr = region.heap.to_le_bytes();
-    let word = [&[1][..], &addr, &[0; 8], &[0; 2]].concat();
+    let word = [&[1][..], &addr, &[0; 8], &[0; 8], &[0; 2]].concat();
     vec![
         hello("default"),
         attach(1),

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::lane::TcpLane;
-use crate::endpoint::{Posted, Ticket};
+use crate::endpoint::{Nanos, Posted, Ticket};
 use crate::error::Fault;
 use crate::hook::Hook;
 use crate::verb::{Link, Verb};
@@ -71,8 +71,8 @@ impl Hook for AtOnce {
         posted
     }
 
-    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
-        self.unless_deferred(crate::Endpoint::post_patiently(&self.lane, verb))
+    fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+        self.unless_deferred(crate::Endpoint::post_patiently(&self.lane, verb, at_most))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

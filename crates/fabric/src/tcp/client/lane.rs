@@ -174,11 +174,17 @@ impl TcpLane {
         if let Some(fault) = self.refusal() {
             return Posted::Done(self.fail(asked_for, fault));
         }
-        self.post_as(links, asked_for.into(), asked_for)
+        self.post_as(links, asked_for.into(), asked_for, 0)
     }
 
-    fn post_as(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> Posted {
-        let ticket = self.say(links, remainder, asked_for);
+    fn post_as(
+        &self,
+        links: &[Link<'_>],
+        remainder: u32,
+        asked_for: u8,
+        patience: Nanos,
+    ) -> Posted {
+        let ticket = self.say(links, remainder, asked_for, patience);
         self.under_way.set(self.under_way.get() + 1);
         self.has_looked.set(false);
         Posted::Pending(Ticket(ticket.into()))
@@ -201,13 +207,13 @@ impl TcpLane {
     }
 
     /// Says verbs of which so much is asked. Returns their ticket.
-    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> u32 {
+    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8, patience: Nanos) -> u32 {
         let ticket = self.next_ticket.get() | remainder;
         self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
         self.channel.say_verbs(ticket, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
             if asked_for == PATIENT {
-                frame.u64(self.patience.get());
+                frame.u64(patience);
             }
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
@@ -387,7 +393,7 @@ impl TcpLane {
         }
         let epoch = self.channel.say(request::WAIT, |frame| {
             frame.u32(self.number).u32(key);
-            put_watch(frame, wait.word, wait.mail, wait.peers);
+            put_watch(frame, wait);
         });
         let (deadline, epoch) = (state.deadline, Some(epoch));
         self.waits.borrow_mut().push(Begun { key, deadline, epoch });
@@ -464,13 +470,17 @@ impl Endpoint for TcpLane {
         self.post_all(&[verb.into()], false)
     }
 
-    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
-        match (self.patience.get(), self.refusal(), verb) {
-            (1.., None, Verb::MaskedCas128 { .. }) => {
-                self.post_as(&[verb.into()], ticket::PATIENT, PATIENT)
+    fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+        match (self.patience.get().min(at_most), self.refusal(), verb) {
+            (patience @ 1.., None, Verb::MaskedCas64 { .. } | Verb::MaskedCas128 { .. }) => {
+                self.post_as(&[verb.into()], ticket::PATIENT, PATIENT, patience)
             }
             _ => self.post(verb),
         }
+    }
+
+    fn holds_back(&self) -> bool {
+        self.patience.get() > 0
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
@@ -512,7 +522,7 @@ impl Endpoint for TcpLane {
         if self.refusal().is_some() {
             return;
         }
-        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
+        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, 0);
         if may_lie && self.channel.rides() {
             self.channel.flush_soon();
         } else if may_lie {
@@ -527,7 +537,7 @@ impl Endpoint for TcpLane {
             return;
         }
         for verb in verbs {
-            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
+            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, 0);
         }
         self.flush();
     }

@@ -153,9 +153,8 @@ impl Waiting {
     }
 
     fn as_wait(&self) -> Wait<'_> {
-        let Watch { word, mail, peers } = &self.watch;
-        let (word, mail) = (*word, *mail);
-        Wait { word, mail, peers, interval: None, patience: Patience::PARK }
+        let Watch { word, ignoring, mail, ref peers } = self.watch;
+        Wait { word, ignoring, mail, peers, interval: None, patience: Patience::PARK }
     }
 
     /// Looks; if it has not ended, everything is armed that can end it.

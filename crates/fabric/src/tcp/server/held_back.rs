@@ -4,10 +4,10 @@
 //! So a lock that many clients want is handed from one to the next in two trips instead of four. A
 //! verb that is held back has not begun: it is slow, as any verb may be, and takes effect before
 //! what its lane says next. It is executed when others have changed the word such that its
-//! comparison holds, the first that came first, and in any case after a time that is short enough
-//! for a client that is stopped meanwhile: granted a lock, it would keep that. It is executed at
-//! once where an endpoint dies, and where processes of this host act in the region, whose verbs
-//! nobody here sees.
+//! comparison holds, of several the one that came first, and in any case after a time that is short
+//! enough for a client that is stopped meanwhile: granted a lock, it would keep that. It is
+//! executed at once where an endpoint dies, and where processes of this host act in the region,
+//! whose verbs nobody here sees.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -81,9 +81,9 @@ impl HeldBack {
         }
     }
 
-    /// The first for this word.
-    pub(super) fn first(&self, word: Word) -> Option<&Held> {
-        self.words.get(&word).and_then(VecDeque::front)
+    /// The one for this word behind so many others.
+    pub(super) fn behind(&self, word: Word, others: usize) -> Option<&Held> {
+        self.words.get(&word)?.get(others)
     }
 
     /// A word that was changed since they were looked at.

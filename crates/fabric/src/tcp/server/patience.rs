@@ -26,7 +26,11 @@ impl Executor {
         let endpoint = &seat.endpoint;
         let (mut of_link, mut data) = (fields, Vec::new());
         let verb = take_link(&mut of_link, &mut data)?.verb;
-        let Verb::MaskedCas128 { addr, op, .. } = verb else { return Ok(false) };
+        let (addr, op) = match verb {
+            Verb::MaskedCas64 { addr, op } => (addr, wide(&op)),
+            Verb::MaskedCas128 { addr, op, .. } => (addr, op),
+            _ => return Ok(false),
+        };
         let is_new = matches!(endpoint.begin_verb(ticket, false), Before::Nothing);
         if !is_new || holds(endpoint, addr, &op) || self.served[region].has_locals() {
             return Ok(false);
@@ -44,11 +48,14 @@ impl Executor {
         }
     }
 
-    /// Executes those of which the comparison may hold now. `own` is the guest that is served.
+    /// Executes those of which the comparison may hold now, in the order in which they came: one
+    /// that is not to be yet keeps no other back, which may compare other bits. `own` is the guest
+    /// that is served.
     pub(super) fn go_on_with_held_back(&mut self, number: usize, own: &mut Guest) {
         while let Some(word) = self.held_back.take_changed() {
-            while let Some(first) = self.held_back.first(word) {
-                let (lane, op) = (first.lane, first.op);
+            let mut passed = 0;
+            while let Some(next) = self.held_back.behind(word, passed) {
+                let (lane, op) = (next.lane, next.op);
                 let mut other = if lane.0 == number { None } else { self.guests[lane.0].take() };
                 let guest = other.as_mut().unwrap_or(own);
                 let seat = guest.seats.get(&lane.1);
@@ -56,12 +63,11 @@ impl Executor {
                 let is_ready = seat.is_none_or(|seat| holds(&seat.endpoint, addr, &op));
                 if is_ready && let Some((word, held)) = self.held_back.take(lane) {
                     self.execute_held(word, &held, guest);
+                } else {
+                    passed += 1;
                 }
                 if other.is_some() {
                     self.guests[lane.0] = other;
-                }
-                if !is_ready {
-                    break;
                 }
             }
         }
@@ -90,13 +96,20 @@ impl Executor {
     }
 }
 
+/// A comparison of eight bytes as one that minds no others.
+fn wide(op: &MaskedCas<u64>) -> MaskedCas<u128> {
+    let (compare, compare_mask) = (op.compare.into(), op.compare_mask.into());
+    MaskedCas { compare, compare_mask, swap: op.swap.into(), swap_mask: op.swap_mask.into() }
+}
+
 /// Whether the comparison holds for the word as it is. Its halves may be of different moments; the
 /// verb decides.
 fn holds(endpoint: &LeasedEndpoint, addr: Addr, op: &MaskedCas<u128>) -> bool {
-    let _ = endpoint.post(Verb::Read { addr, words: 2 });
+    let words = 1 + u16::from(op.compare_mask >> u64::BITS != 0);
+    let _ = endpoint.post(Verb::Read { addr, words });
     let mut halves = [0; 2];
     // Where that fails so does the verb, and says why.
-    let is_read = endpoint.copy_read(0, &mut halves) == 2;
+    let is_read = endpoint.copy_read(0, &mut halves) == usize::from(words);
     let word = u128::from(halves[1]) << 64 | u128::from(halves[0]);
     !is_read || (word ^ op.compare) & op.compare_mask == 0
 }

@@ -11,7 +11,7 @@ use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
 use super::living::living;
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
-use super::take::{By, Claim, Way, is_seen_after, look, way};
+use super::take::{By, Claim, Way, exempt_parent, is_seen_after, look, read, way};
 use super::word::{self, NodeWord};
 use crate::event::Event;
 use crate::site::Site;
@@ -283,6 +283,7 @@ impl Params {
         let way = match way {
             Some(way) => Ok(way),
             None => {
+                course.takes_the_rest();
                 course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
                 site.endpoint.completion(look(site, course)).await?;
                 self.way_past_cleaners(site, course).await?
@@ -290,11 +291,42 @@ impl Params {
         };
         match way {
             Ok(way) => self.claim_next(site, course, By::Free, way).await,
+            Err(bar @ Bar::Bits(_)) if exempt_parent(site, course).is_none() => {
+                self.claim_despite(site, course, bar).await
+            }
             Err(Bar::Line(_)) if !site.is_withdrawn() && !course.is_to_refine(false) => {
                 self.get_in_line(site, course).await
             }
             Err(bar) => Ok(Step::Wait(bar)),
         }
+    }
+
+    /// Claims bits though some were seen to be taken: those that are free before them, of a request
+    /// that takes them one by one; or all, if that is held back until they are free.
+    async fn claim_despite<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        bar: Bar,
+    ) -> Result<Step, Fault> {
+        let seen = read(site, 0)[0];
+        if course.takes_the_free(seen.0) {
+            let way = Way { ticket: seen.turn(), left: 0 };
+            return self.claim_next(site, course, By::Free, way).await;
+        }
+        if course.bits().is_none() || !self.is_patient(site, course) {
+            return Ok(Step::Wait(bar));
+        }
+        let way = way(site, course, seen.turn()).expect("the bits alone are in the way");
+        let has_contended = std::mem::replace(&mut course.contends, true);
+        let step = self.claim_next(site, course, By::Free, way).await?;
+        if let Step::Wait(Bar::Bits(_)) = step {
+            // It has not waited in vain: others have had them all the time.
+            course.contends = has_contended;
+            // An explorer has no need of what it counts.
+            course.asked_in_vain(site.endpoint.holds_back());
+        }
+        Ok(step)
     }
 
     /// Claims the next node.
@@ -353,7 +385,7 @@ impl Params {
         match self.wait_for_turn(site, course, ticket).await? {
             Met::Left => return Ok(Step::Line(ticket)),
             Met::Stuck => return self.step_back(site, course, Stage::Line(ticket)).await,
-            Met::Yes | Met::Apart | Met::Outrun | Met::DeadBits(_) => {}
+            Met::Yes | Met::Apart | Met::Outrun | Met::AskAgain | Met::DeadBits(_) => {}
         }
         loop {
             site.endpoint.checkpoint(&[ticket.into()]);
@@ -388,6 +420,7 @@ impl Params {
         course: &mut Course,
         bar: Bar,
     ) -> Result<Step, Fault> {
+        course.takes_run(1);
         if matches!(bar, Bar::Crowd(..)) {
             self.give_all_back(site, course).await?;
         }
@@ -404,6 +437,13 @@ impl Params {
             Met::Stuck => self.step_back(site, course, Stage::Nothing).await?,
             Met::Outrun => {
                 course.goes_one_by_one(0);
+                Step::Take(None)
+            }
+            Met::AskAgain => {
+                // A reader, too, asks for bits: it sees none that go from one writer to the next.
+                if !course.is_exclusive() && !course.is_one_by_one() {
+                    course.goes_one_by_one(0);
+                }
                 Step::Take(None)
             }
             Met::Yes | Met::Apart => {
@@ -437,7 +477,7 @@ impl Params {
                     Met::Left => return Ok(Step::Below(wanted)),
                     Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
                     Met::Apart => {}
-                    Met::Yes | Met::Outrun | Met::DeadBits(_) => have_left = true,
+                    Met::Yes | Met::Outrun | Met::AskAgain | Met::DeadBits(_) => have_left = true,
                 }
                 wanted.pop();
             }

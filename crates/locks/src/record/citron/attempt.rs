@@ -3,9 +3,10 @@
 use farlock_fabric::{Fault, Nanos, Wait, WideAtomics};
 
 use super::course::{Course, Half, Stand};
-use super::living::Living;
+use super::living::{Living, living};
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
 use super::take::{By, Claim, look};
+use super::word::NodeWord;
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -244,11 +245,29 @@ impl Params {
             (has_waited, others.leave) = (true, false);
             site.endpoint.checkpoint(&[course.survivors()[1]]);
             site.endpoint.read64(addr).await?;
-            if wanted.2.is_met(site.endpoint.old() as u64) || site.is_withdrawn() {
+            let seen = site.endpoint.old() as u64;
+            if wanted.2.is_met(seen) || site.is_withdrawn() {
                 break;
+            }
+            if self.is_kept_by_the_living(site, wanted, seen).await? {
+                return Ok(false);
             }
         }
         Ok(has_waited)
+    }
+
+    /// Whether one that is no attempt is in the way at this word, which was as `seen`: of those
+    /// that keep what they have, one holds all that it wants by now.
+    async fn is_kept_by_the_living<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        (node, half, until): Wanted,
+        seen: u64,
+    ) -> Result<bool, Fault> {
+        let (word, mut living) = (NodeWord(seen), living(site, self.plan, site.lock).await?);
+        let until = until.at(half, word);
+        living.retain(|other| until.waits_for(other, (node, half), word));
+        Ok(!living.is_empty() && InTheWay::of(site, &living) == InTheWay::Living)
     }
 
     /// Whether an attempt is to go on that has nothing at its next node: whatever was in the way of

@@ -4,11 +4,11 @@
 //! occupies the node above their leaf, a *cleaner*. It does not hold that node: it waits for nobody
 //! below, and does not look at those above.
 
-use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Half, Plan, Stand, execute};
 use super::living::living;
-use super::repair::{Bar, Params, bits_of, has_mended};
+use super::repair::{Bar, Params, bits_of, has_mended, owned_bits};
 use super::take::{Way, exempt_parent, seen};
 use super::tree::{FANOUT, Node};
 use super::word::{self, NodeWord};
@@ -20,6 +20,11 @@ use crate::want::Mode;
 /// They soon see that the node is occupied. Two that clean in turn, each while the other looks,
 /// would clear nothing for ever.
 const LOOKS: u64 = 4;
+
+/// How often a cleaner pauses, for so many nanoseconds, where clients ask for bits that nobody else
+/// has: until those are refused, who do not see the cleaner before.
+const PAUSES: u64 = 16;
+const PAUSE_NS: Nanos = 1_000_000;
 
 impl Params {
     /// Clears the bits that nobody alive has in this leaf and its siblings, for a request that has
@@ -91,7 +96,7 @@ impl Params {
         let leaves = || (0..FANOUT).map(|number| first.plus(number));
         let word = |leaf| self.plan.word(site.lock, leaf, Half::Writers);
         let halves = self.plan.halves();
-        let mut looks_left = LOOKS;
+        let (mut looks_left, mut pauses_left) = (LOOKS, PAUSES);
         let dead = loop {
             let verb = Verb::Read { addr: word(first), words: FANOUT as u16 * halves };
             site.endpoint.verb(verb).await?;
@@ -101,16 +106,23 @@ impl Params {
             let dead = |(word, leaf)| (leaf, word & !bits_of(&living, leaf));
             let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
             let dead: Vec<_> = dead.filter(|&(_, bits)| bits != 0).collect();
-            looks_left -= 1;
+            looks_left = looks_left.saturating_sub(1);
             let is_vague = || {
                 let mut vague = living.iter().filter(|other| other.is_about_to_change());
                 vague.any(|other| leaves().any(|leaf| other.bits(leaf) != 0))
             };
-            if looks_left == 0 || !dead.is_empty() || !is_vague() {
-                break dead;
-            }
-            site.endpoint.checkpoint(&[looks_left]);
-            let (interval, patience) = (Some(self.poll_ns), self.patience);
+            let is_asked = |(&word, leaf)| word & !owned_bits(&living, leaf) != 0;
+            let are_asked = words.iter().step_by(halves.into()).zip(leaves()).any(is_asked);
+            let (is_asked, is_vague) =
+                (dead.is_empty() && are_asked, dead.is_empty() && is_vague());
+            let pause_ns = match (is_asked, is_vague) {
+                (true, _) if pauses_left > 0 => PAUSE_NS,
+                (_, true) if looks_left > 0 => self.poll_ns,
+                _ => break dead,
+            };
+            pauses_left -= u64::from(is_asked && pauses_left > 0);
+            site.endpoint.checkpoint(&[looks_left, pauses_left]);
+            let (interval, patience) = (Some(pause_ns), self.patience);
             site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
         };
         let clear = dead.iter().map(|&(leaf, bits)| {

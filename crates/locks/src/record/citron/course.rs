@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
 use super::tree::{Levels, Lies, NODE_BYTES, Node, Tree};
+use super::word::CALL;
 use crate::shelf::Shelf;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
@@ -50,8 +51,11 @@ word! {
         /// Whether its client has units to the left of these, by other requests, until it has
         /// these as well.
         BEHIND behind: 1,
+        /// Whether it asks for bits of the next one that others had: it has these if they have left
+        /// since.
+        ASKS asks: 1,
         /// Nothing.
-        SPARE spare: 50,
+        SPARE spare: 49,
     }
 }
 
@@ -270,6 +274,16 @@ const STEPS_BACK_MAX: u8 = 7;
 /// that it is to let through.
 pub(super) const STEP_BACK_NS: Nanos = 1_000_000;
 
+/// How long a request that has something of which others may have need waits for a compare that is
+/// held back, in nanoseconds.
+const BRIEFLY_NS: Nanos = 1_000_000;
+
+/// How long a request that was held back in vain waits until it asks again, at first, in
+/// nanoseconds: each time for twice as long.
+const ASK_AGAIN_NS: Nanos = 100_000;
+/// How often it does: up to 1.6 s.
+const ASKED_MAX: u8 = 14;
+
 /// How often it pauses for those it lets through, each time for twice as long, at least.
 const PAUSES_LEAST: u8 = 3;
 
@@ -300,6 +314,8 @@ pub(super) struct Course {
     /// Whether it does: else others could come for some of them again and again, of which it never
     /// finds all free.
     one_by_one: bool,
+    /// How many it takes next then: more than one where it has just seen them free.
+    run: u8,
     /// How often others came before it, while it waited for units of the next one.
     pub(super) outrun: u8,
     /// The tickets of those which are internal, of a writer.
@@ -310,6 +326,10 @@ pub(super) struct Course {
     pub(super) tries: Option<u8>,
     /// Whether it has waited for bits of the next node: others come for them at the same time.
     pub(super) contends: bool,
+    /// Whether it asks for bits of the next node that others had when it looked.
+    pub(super) asks: bool,
+    /// How often it has asked so in vain.
+    asked: u8,
     /// At which level above its next node it asks newcomers to wait, and in which word.
     pub(super) called: Option<(u8, Half)>,
     /// Whether it may be both, a reader and a writer: see [`ReachWord`].
@@ -353,11 +373,14 @@ impl Course {
             has: 0,
             part: 0,
             one_by_one: false,
+            run: 1,
             outrun: 0,
             tickets,
             cleans: false,
             tries: None,
             contends: false,
+            asks: false,
+            asked: 0,
             called: None,
             both: false,
             is_part,
@@ -430,7 +453,7 @@ impl Course {
         Self { cleans: true, ..self }
     }
 
-    /// It has its next node, or one more unit of that, and goes on to what is behind.
+    /// It has its next node, or some more units of that, and goes on to what is behind.
     pub(super) fn takes_next(&mut self) {
         self.contends = false;
         match self.completes_next() {
@@ -438,13 +461,31 @@ impl Course {
                 self.has += 1;
                 self.begins_next();
             }
-            false => self.part += 1,
+            false => self.part += self.run,
         }
     }
 
     /// It has nothing of its next node.
     fn begins_next(&mut self) {
-        (self.part, self.one_by_one, self.outrun) = (0, false, 0);
+        (self.part, self.one_by_one, self.run, self.outrun) = (0, false, 1, 0);
+        self.asked = 0;
+    }
+
+    /// It has asked in vain for bits that others have, which was held back or not.
+    pub(super) fn asked_in_vain(&mut self, was_held_back: bool) {
+        self.asked = (self.asked + u8::from(was_held_back)).min(ASKED_MAX);
+    }
+
+    /// How long it waits for those that have them until it asks again, in nanoseconds.
+    pub(super) const fn asks_again_ns(&self) -> Nanos {
+        ASK_AGAIN_NS << self.asked
+    }
+
+    /// How long what takes bits for it is held back at most: while it is the request gives nothing
+    /// back for others.
+    pub(super) fn patience_ns(&self) -> Nanos {
+        let has_nothing = self.reached(false).0.is_empty() && !self.is_behind();
+        if has_nothing { Nanos::MAX } else { BRIEFLY_NS }
     }
 
     /// It has nothing any more.
@@ -465,14 +506,44 @@ impl Course {
 
     /// It takes the units of the next node one by one from now on, of which it may have some.
     pub(super) fn goes_one_by_one(&mut self, part: u8) {
-        (self.one_by_one, self.part, self.outrun) = (true, part, 0);
+        (self.one_by_one, self.part, self.run, self.outrun) = (true, part, 1, 0);
+    }
+
+    /// It takes so many units of its next node next, if it takes those one by one.
+    pub(super) const fn takes_run(&mut self, units: u8) {
+        self.run = units;
+    }
+
+    /// It takes all units next that it has not, if it takes those one by one, and has not waited
+    /// for the first of them: others would come for some of the others again and again.
+    pub(super) fn takes_the_rest(&mut self) {
+        if self.one_by_one && !self.contends {
+            self.run = self.units_wanted() as u8 - self.part;
+        }
+    }
+
+    /// It takes as many of them as are free where the word is as `seen`. Whether there are some.
+    pub(super) fn takes_the_free(&mut self, seen: u64) -> bool {
+        let Some(bits) = self.bits().filter(|_| self.one_by_one) else { return false };
+        let free = (seen & bits).trailing_zeros() - bits.trailing_zeros();
+        self.run = (free as u8).clamp(1, self.run);
+        free > 0
+    }
+
+    /// How many units of its next node it takes next, if it takes those one by one.
+    pub(super) const fn run(&self) -> u8 {
+        self.run
+    }
+
+    /// How many units of its next node it wants.
+    fn units_wanted(&self) -> u32 {
+        self.mask_of(self.next()).map_or(0, u64::count_ones)
     }
 
     /// Whether it has its next node when it has taken what it takes next.
     #[inline]
     fn completes_next(&self) -> bool {
-        let wanted = || self.mask_of(self.next()).map_or(0, u64::count_ones);
-        !self.one_by_one || u32::from(self.part) + 1 == wanted()
+        !self.one_by_one || u32::from(self.part) + u32::from(self.run) == self.units_wanted()
     }
 
     /// It has given all back, so that others go on that wait for it, and for which it waits.
@@ -537,6 +608,12 @@ impl Course {
         self.called == Some((node.level(), half)) && node.is_above(self.next())
     }
 
+    /// The bits of this word that it minds because it has asked newcomers there to wait: others may
+    /// take that back.
+    pub(super) fn minded_by_caller(&self, node: Node, half: Half) -> u64 {
+        if self.calls_by(node, half) { CALL } else { 0 }
+    }
+
     /// The ticket by which a writer has the next node, if that is internal.
     pub(super) fn ticket(&self) -> Option<u16> {
         let has_one = self.is_exclusive() && self.mask().is_none();
@@ -580,7 +657,9 @@ impl Course {
     #[inline]
     pub(super) fn mask(&self) -> Option<u64> {
         let all = self.mask_of(self.next())?;
-        Some(if self.one_by_one { (1 << all.trailing_zeros()) << self.part } else { all })
+        let run = || u64::MAX >> (u64::BITS - u32::from(self.run));
+        let first = || all.trailing_zeros() + u32::from(self.part);
+        Some(if self.one_by_one { run() << first() } else { all })
     }
 
     /// The bits by which it is about to have that node, if it is by bits.
@@ -732,6 +811,7 @@ impl Course {
             .with(ReachWord::CALLS, self.called.is_some().into())
             .with(ReachWord::BOTH, self.both.into())
             .with(ReachWord::BEHIND, self.is_behind().into())
+            .with(ReachWord::ASKS, self.asks.into())
     }
 
     /// What an explorer has to tell apart.
@@ -744,8 +824,8 @@ impl Course {
         let called =
             self.called.map_or(0, |(level, half)| 1 | u64::from(level) << 1 | (half as u64) << 5);
         let leaf = u64::from(self.part) << 1 | u64::from(self.one_by_one);
-        let leaf = leaf | u64::from(self.outrun) << 8;
+        let leaf = leaf | u64::from(self.outrun) << 8 | u64::from(self.run) << 16;
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
-        [self.units_word(), steps, tickets, token]
+        [self.units_word(), steps, tickets, token ^ u64::from(self.asked) << 56]
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Living {
     calls: bool,
     /// Its client has units to the left.
     behind: bool,
+    /// It asks for bits of its next node that others had, and has them if those have left since.
+    asks: bool,
     /// The ticket that it has at its next node, or may have.
     ticket: Option<u16>,
 }
@@ -53,8 +55,8 @@ impl Living {
         let claims = reach.claims() != 0 || phase == Phase::Opening;
         let ticket = next.ticket().checked_sub(1).map(|ticket| ticket as u16);
         let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
-        let behind = reach.behind() != 0;
-        Some(Self { who, course, phase, cleans, tries, claims, calls, behind, ticket })
+        let (behind, asks) = (reach.behind() != 0, reach.asks() != 0);
+        Some(Self { who, course, phase, cleans, tries, claims, calls, behind, asks, ticket })
     }
 
     /// One that holds all that it wants, as it has written down.
@@ -75,6 +77,7 @@ impl Living {
             claims: false,
             calls: false,
             behind: false,
+            asks: false,
             ticket: None,
         })
     }
@@ -174,6 +177,11 @@ impl Living {
             true => self.course.mask_of(node).unwrap_or(u64::MAX),
             false => 0,
         }
+    }
+
+    /// Whether it has none of the bits of this leaf that it claims, unless others have just left.
+    pub(super) fn asks_for(&self, leaf: Node) -> bool {
+        self.asks && self.is_next(leaf)
     }
 
     /// The bits of this leaf that it has, or may have.

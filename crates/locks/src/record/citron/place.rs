@@ -16,7 +16,8 @@ word! {
         EXCLUSIVE exclusive: 1,
         /// How many nodes it has.
         HAS has: 8,
-        /// Its ticket at the next node, or the one by which that is to be had.
+        /// Its ticket at the next node, or the one by which that is to be had; of one that has
+        /// claimed that how many units it takes, if it takes them one by one.
         TICKET ticket: 16,
         /// How many had left where that node was seen to be free; of one that waits a [`WaitWord`].
         LEFT left: 32,
@@ -75,7 +76,7 @@ pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stag
     let (stage, ticket) = match stage {
         Stage::Nothing => (NOTHING, 0),
         Stage::Line(ticket) => (LINE, ticket),
-        Stage::Claimed => (CLAIMED, 0),
+        Stage::Claimed => (CLAIMED, course.run().into()),
     };
     let called = course.called;
     let [first, last] = course.plan.numbers.numbers();
@@ -126,6 +127,7 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     course.has = word.has() as usize;
     if wait.single() != 0 {
         course.goes_one_by_one(wait.part() as u8);
+        course.takes_run(if stage == Stage::Claimed { ticket as u8 } else { 1 });
     }
     let half = if wait.readers() == 0 { Half::Writers } else { Half::Readers };
     course.called = word.called().checked_sub(1).map(|level| (level as u8, half));

@@ -45,6 +45,8 @@ pub(super) struct Params {
     pub(super) looks_again: bool,
     /// Whether a writer that becomes a reader minds those that may have looked meanwhile.
     pub(super) minds_torn_looks: bool,
+    /// Whether a request posts what takes bits that it has found taken, held back or not.
+    pub(super) is_eager: bool,
     /// The pause between two reads, in nanoseconds.
     pub(super) poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -148,7 +150,7 @@ impl Until {
 
     /// For what it waits at a word that was as `seen`: whether those in line are too many, or those
     /// below; or those who ask it to wait, where it is its turn.
-    const fn at(self, half: Half, seen: NodeWord) -> Self {
+    pub(super) const fn at(self, half: Half, seen: NodeWord) -> Self {
         match (self, half, seen.is_line_crowded()) {
             (Self::Roomy, Half::Writers, true) => Self::NoLine,
             (Self::Roomy, Half::Readers, true) => Self::Unread(ALL),
@@ -180,8 +182,37 @@ impl Until {
         }
     }
 
+    /// The bits of a word that was as `seen` of which a change may mean that it is met, or that
+    /// others are in its way than were: a waiter need not be woken for others.
+    fn minded(self, seen: u64) -> u64 {
+        let node = NodeWord(seen);
+        let line = if node.lost() == 0 { word::LOST } else { word::LINE };
+        match self {
+            // A turn changes by one: what it has in common with the ticket from the top on stays
+            // until that is next.
+            Self::Turn(ticket) => match node.turn() ^ ticket {
+                0 => word::OCC | word::CALL | word::T_CNT,
+                apart => line | word::turn_bit(apart.ilog2()),
+            },
+            Self::Vacant => word::OCC | word::T_CNT,
+            Self::NoLine => word::OCC | word::T_CNT | word::T_MAX | line,
+            Self::Unread(_) => word::T_CNT,
+            Self::Emptied => word::T_CNT | word::D_CNT,
+            Self::Deserted => word::D_CNT,
+            Self::Roomy => word::T_CNT | word::D_CNT | line,
+            Self::Free(mask) => mask,
+            Self::Uncalled => word::CALL,
+            Self::Uncleaned => word::OCC | word::LINE,
+        }
+    }
+
     /// Whether it waits for this client, when the word was as `seen`.
-    fn waits_for(self, living: &Living, (node, half): (Node, Half), seen: NodeWord) -> bool {
+    pub(super) fn waits_for(
+        self,
+        living: &Living,
+        (node, half): (Node, Half),
+        seen: NodeWord,
+    ) -> bool {
         match self {
             Self::Turn(_) | Self::Vacant | Self::NoLine => {
                 living.gets_in_line(node) || living.has_turn(node, seen)
@@ -209,6 +240,9 @@ pub(super) enum Met {
     Stuck,
     /// Others came before it too often, at a leaf of which it wants several units.
     Outrun,
+    /// The living have the bits still that it waits for, and it is to ask for these again: they are
+    /// handed from one that asks to the next, and never seen to be free.
+    AskAgain,
     /// The request was withdrawn.
     Left,
 }
@@ -227,14 +261,17 @@ struct Tally {
     unused: u8,
     /// Whether it looks around again before long, each time.
     looks_often: bool,
+    /// Whether it has looked around, and is to ask for what it wants before it does so again.
+    has_looked: bool,
 }
 
 impl Tally {
     /// Those that have the bits at its first look have not come since.
     fn of(course: &Course) -> Self {
         let (taken, outrun) = (0, course.outrun);
-        let (in_vain, lets_through, unused, looks_often) = (0, false, 0, false);
-        Self { taken, outrun, in_vain, lets_through, unused, looks_often }
+        let (in_vain, lets_through, unused) = (0, false, 0);
+        let (looks_often, has_looked) = (false, false);
+        Self { taken, outrun, in_vain, lets_through, unused, looks_often, has_looked }
     }
 
     /// It has looked around.
@@ -246,15 +283,46 @@ impl Tally {
     }
 
     /// The word is as `seen` now.
-    fn sees(&mut self, course: &Course, until: Until, seen: u64) {
+    fn sees(&mut self, course: &Course, until: Until, seen: u64, doubt: &mut Doubt) {
+        doubt.sees(seen);
         if until.taken(seen) != self.taken && course.can_be_outrun() {
             (self.taken, self.outrun) = (until.taken(seen), self.outrun.saturating_add(1));
         }
     }
 
+    /// Whether it is to take a call back of which nobody makes use.
+    fn takes_call_back(&mut self) -> bool {
+        let takes = self.unused == LOOKS_AT_CALL;
+        self.unused %= LOOKS_AT_CALL;
+        takes
+    }
+
+    /// It has looked around, and asks again before it does the next time if it `asks` at all.
+    fn will_ask(&mut self, asks: bool, course: &Course, doubt: &mut Doubt) {
+        self.has_looked = asks;
+        if asks {
+            doubt.trust_at_most(course.asks_again_ns());
+        }
+    }
+
+    /// Whether it is to ask again for bits that the living had when it looked around.
+    const fn asks_again(&self, doubt: &Doubt) -> bool {
+        self.has_looked && doubt.is_due() && !doubt.has_lost_one()
+    }
+
+    /// What it is to do instead of waiting, if it has seen enough.
+    fn is_enough(&self, course: &Course) -> Option<Met> {
+        let is_stuck = || course.is_to_step_back(self.in_vain, self.looks_often);
+        match self.outrun > course.plan.outrun_max {
+            true => Some(Met::Outrun),
+            false => (self.lets_through || is_stuck()).then_some(Met::Stuck),
+        }
+    }
+
     /// What an explorer has to tell apart.
     fn survivors(&self) -> u64 {
-        u64::from(self.outrun) << 16 | u64::from(self.unused) << 8 | u64::from(self.in_vain)
+        let looks = u64::from(self.unused) << 1 | u64::from(self.has_looked);
+        u64::from(self.outrun) << 16 | looks << 8 | u64::from(self.in_vain)
     }
 }
 
@@ -378,6 +446,7 @@ impl Params {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
         let (mut doubt, mut looked, mut tally) = (Doubt::new::<E>(), None, Tally::of(course));
+        let asks = matches!(until, Until::Free(_)) && self.is_patient(site, course);
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -393,8 +462,10 @@ impl Params {
                 self.call_out(site, course).await?;
                 continue;
             }
-            tally.sees(course, until, seen);
-            doubt.sees(seen);
+            tally.sees(course, until, seen, &mut doubt);
+            if tally.asks_again(&doubt) {
+                return Ok(Met::AskAgain);
+            }
             let line = until.line_to_look_at(seen);
             if doubt.is_due() || line.is_some() && line != looked {
                 looked = line;
@@ -403,6 +474,7 @@ impl Params {
                         tally.is_awaited(course, awaited);
                         tally.unused += u8::from(until.is_unused_call(half, seen));
                         tally.looks_often = looks_often(site, course, stand, &mut doubt);
+                        tally.will_ask(asks, course, &mut doubt);
                     }
                     Found::Living(..) => {}
                     Found::Apart => return Ok(Met::Apart),
@@ -410,22 +482,18 @@ impl Params {
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
             }
-            if tally.outrun > self.plan.outrun_max {
-                return Ok(Met::Outrun);
+            if let Some(met) = tally.is_enough(course) {
+                return Ok(met);
             }
-            if tally.lets_through || course.is_to_step_back(tally.in_vain, tally.looks_often) {
-                return Ok(Met::Stuck);
-            }
-            if tally.unused == LOOKS_AT_CALL {
+            if tally.takes_call_back() {
                 site.endpoint.verb(Verb::MaskedCas64 { addr: here.lock, op: word::HUSH }).await?;
-                tally.unused = 0;
                 continue;
             }
-            let looked_at = looked.unwrap_or(0);
             let patience = doubt.patience() << 24 | tally.survivors();
-            site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked.unwrap_or(0)]);
             let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(until, seen));
-            doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
+            let ignoring = !(until.minded(seen) | course.minded_by_caller(node, half));
+            doubt.wait_or_withdraw(&here, (seen, ignoring), pause_ns, self.patience).await;
         }
     }
 
@@ -527,10 +595,11 @@ impl Params {
                     false => Found::Living(living, awaited),
                 });
             }
-            Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
+            Until::Free(mask) if owned_bits(&living, node) & mask & seen != mask & seen => {
                 // Somebody may have left since the word was read.
                 site.endpoint.read64(addr).await?;
-                let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
+                let still = site.endpoint.old() as u64 & seen & mask;
+                let still = still & !self.owned(site, living, node).await?;
                 return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
             }
             _ => return Ok(Found::Living(living, awaited)),
@@ -540,6 +609,20 @@ impl Params {
             has_mended(site);
         }
         Ok(Found::Mended)
+    }
+
+    /// The bits of this leaf that these have, the living. One that asks for some may have been
+    /// given them just now, and says so soon: so those are asked once more.
+    async fn owned<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mut living: Vec<Living>,
+        leaf: Node,
+    ) -> Result<u64, Fault> {
+        if living.iter().any(|other| other.asks_for(leaf)) {
+            living = self::living(site, self.plan, site.lock).await?;
+        }
+        Ok(owned_bits(&living, leaf))
     }
 }
 
@@ -567,6 +650,12 @@ fn all_share(living: &[Living]) -> bool {
 /// Whether there are some, and none of their records is about to change.
 fn are_sure(living: &[Living]) -> bool {
     !living.is_empty() && !living.iter().any(Living::is_about_to_change)
+}
+
+/// The bits of this leaf that these have, or may have but for those that ask for them.
+pub(super) fn owned_bits(living: &[Living], leaf: Node) -> u64 {
+    let owners = living.iter().filter(|other| !other.asks_for(leaf));
+    owners.fold(0, |bits, other| bits | other.bits(leaf))
 }
 
 /// The bits of this leaf that these have, or may have.

@@ -486,10 +486,16 @@ impl Params {
         course.tickets[course.has] = way.ticket;
         let has_turn = (by == By::Turn).then_some(way.ticket);
         let ticket = course.ticket().or(has_turn);
-        course.publish(site, Stand { phase: Phase::Claiming, claims: true, ticket });
+        let stand = Stand { phase: Phase::Claiming, claims: true, ticket };
         let comes_for_bits = course.contends && course.bits().is_some();
+        course.asks = comes_for_bits && self.is_patient(site, course);
+        course.publish(site, stand);
         if comes_for_bits && !self.take_bits(site, course).await? {
+            course.asks = false;
             return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
+        }
+        if std::mem::take(&mut course.asks) {
+            course.publish(site, stand);
         }
         let chain = claiming(site, course, by, way.ticket, comes_for_bits);
         if let Some(posted) = chain.posted {
@@ -523,6 +529,12 @@ impl Params {
         Ok(Claim::Undone(bar))
     }
 
+    /// Whether what takes bits for a request may be held back until they are free; of a reader if
+    /// it takes bits.
+    pub(super) fn is_patient<E: Endpoint>(&self, site: &Site<'_, E>, course: &Course) -> bool {
+        (self.is_eager || site.endpoint.holds_back()) && course.whole.is_none()
+    }
+
     /// Takes the bits of the next node and nothing else: where others come for the same ones, most
     /// do so in vain, and would have counted what they then take back. Whether it has them.
     async fn take_bits<E: WideAtomics>(
@@ -532,7 +544,12 @@ impl Params {
     ) -> Result<bool, Fault> {
         let op = word::take(course.bits().expect("a leaf has bits"));
         let addr = course.plan.word(site.lock, course.next(), Half::Writers);
-        site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
+        let verb = Verb::MaskedCas64 { addr, op };
+        let posted = match self.is_patient(site, course) {
+            true => site.endpoint.post_patiently(verb, course.patience_ns()),
+            false => site.endpoint.post(verb),
+        };
+        site.endpoint.completion(posted).await?;
         Ok(word::swapped(&op, site.endpoint.old() as u64))
     }
 

@@ -81,14 +81,22 @@ const fn bits(mask: u128) -> u64 {
     mask as u64
 }
 
-const OCC: u64 = bits(NodeWord::OCC.mask());
-const CALL: u64 = bits(NodeWord::CALL.mask());
-const LOST: u64 = bits(NodeWord::LOST.mask());
+pub(super) const OCC: u64 = bits(NodeWord::OCC.mask());
+pub(super) const CALL: u64 = bits(NodeWord::CALL.mask());
+pub(super) const LOST: u64 = bits(NodeWord::LOST.mask());
 const STIRRED: u64 = bits(NodeWord::STIR.mask());
-const T_CNT: u64 = bits(NodeWord::T_CNT.mask());
-const T_MAX: u64 = bits(NodeWord::T_MAX.mask());
-const D_CNT: u64 = bits(NodeWord::D_CNT.mask());
+pub(super) const T_CNT: u64 = bits(NodeWord::T_CNT.mask());
+pub(super) const T_MAX: u64 = bits(NodeWord::T_MAX.mask());
+pub(super) const D_CNT: u64 = bits(NodeWord::D_CNT.mask());
 const D_MAX: u64 = bits(NodeWord::D_MAX.mask());
+
+/// What tells of the line, if tickets in it may be lost.
+pub(super) const LINE: u64 = T_CNT | T_MAX | LOST | STIRRED;
+
+/// This bit of the turn.
+pub(super) const fn turn_bit(bit: u32) -> u64 {
+    NodeWord::new().with(NodeWord::T_CNT, 1 << bit).0
+}
 
 impl NodeWord {
     /// The ticket whose turn it is.
@@ -124,7 +132,7 @@ impl NodeWord {
 
     /// The line. It changes with the turn, and with each lost ticket.
     pub(super) const fn line(self) -> u64 {
-        self.0 & (T_CNT | T_MAX | LOST | STIRRED)
+        self.0 & LINE
     }
 
     /// The line, if tickets in it may be lost.

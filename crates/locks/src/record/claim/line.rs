@@ -302,7 +302,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             self.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
             let (mail, patience) =
                 (Some(self.slot()), patience_in_line(self.rules.bypass, self.rules.patience));
-            let wait = Wait { word, mail, peers: &peers, interval, patience };
+            let wait = Wait { word, mail, peers: &peers, interval, patience, ..Wait::default() };
             let woken = self.wait_or_withdraw(wait, withdrawn).await;
             if woken != Some(Woken::Mail) {
                 break woken.unwrap_or(Woken::Changed);
@@ -377,6 +377,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                 peers: readers.watched(),
                 interval: readers.interval(poll),
                 patience: patience_in_line(self.rules.bypass, self.rules.patience),
+                ..Wait::default()
             };
             // A withdrawal was seen above, and the waiter has left.
             self.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::addr::{Addr, Slot};
-use crate::endpoint::RECORD_WORDS;
+use crate::endpoint::{RECORD_WORDS, Wait};
 use crate::fuzz::{Fuzzer, executions, within};
 use crate::home::home_id;
 use crate::shm::{Host, Options, Region};
@@ -87,11 +87,13 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         body(request::DETACH, |frame| frame.u32(1)),
         body(request::PUBLISH, |frame| frame.u32(0).u8(1).u8(2).u64(3)),
         body(request::WAIT, |frame| {
-            put_watch(frame.u32(0).u32(1), Some((addr, 0)), Some(Slot(0)), &ids);
+            let (word, mail, peers) = (Some((addr, 0)), Some(Slot(0)), &ids);
+            put_watch(frame.u32(0).u32(1), &Wait { word, mail, peers, ..Wait::default() });
             frame
         }),
         body(request::WAIT, |frame| {
-            put_watch(frame.u32(0).u32(2), Some((addr, u64::MAX)), None, &[]);
+            let wait = Wait { word: Some((addr, u64::MAX)), ignoring: 7, ..Wait::default() };
+            put_watch(frame.u32(0).u32(2), &wait);
             frame
         }),
         body(request::END_WAIT, |frame| frame.u32(0).u32(1)),

@@ -481,6 +481,48 @@ fn a_release_after_the_regions_file_was_deleted_is_not_ok() {
     }
 }
 
+/// What lies in a region of which the file is gone is granted to nobody: others may have it by
+/// another one.
+#[test]
+fn nobody_is_granted_anything_of_a_region_that_was_deleted() {
+    let stage = Stage::new();
+    let (old, idle) = (stage.session(), stage.session());
+    let held = (old.lock("t").exclusive().blocking(), old.range("t").exclusive(0..5).blocking());
+    for lock in [idle.lock("u"), idle.lock("v")] {
+        drop(lock.exclusive().blocking().unwrap());
+    }
+    drop(idle.range("u").exclusive(0..5).blocking().unwrap());
+    let waits: Vec<_> = (0..4)
+        .map(|kind| {
+            let waiter = stage.session();
+            let waits = move || match kind {
+                0 => waiter.lock("t").exclusive().blocking().err(),
+                1 => stage::block_on(waiter.lock("t").shared().acquire()).err(),
+                2 => waiter.range("t").exclusive(0..5).blocking().err(),
+                _ => stage::block_on(waiter.range("t").shared(0..5).acquire()).err(),
+            };
+            thread::spawn(waits)
+        })
+        .collect();
+    stage.until_waiting(4);
+    std::fs::remove_file(stage.dir().join("default")).unwrap();
+    let new = stage.session();
+    let successors =
+        (new.lock("t").exclusive().blocking(), new.range("t").exclusive(0..5).blocking());
+    let is_told = |error: Option<AcquireError>| match error.expect("others have it") {
+        AcquireError::Lost { reason, .. } => assert_eq!(reason, LostReason::RegionGone),
+        error => panic!("{error}"),
+    };
+    // The holder has let go of nothing.
+    waits.into_iter().for_each(|waits| is_told(waits.join().unwrap()));
+    // A look at the file holds for a tick of a coarse clock.
+    thread::sleep(Duration::from_millis(20));
+    is_told(idle.lock("u").exclusive().blocking().err());
+    is_told(idle.lock("v").shared().at_once().blocking().err());
+    is_told(idle.range("u").exclusive(0..5).blocking().err());
+    drop((held, successors));
+}
+
 /// A session that has told one holder of its end grants nothing more, neither by the places that
 /// its names keep nor by a new one.
 #[test]

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use farlock_fabric::block_on;
 use farlock_locks::{Mode, Token};
 
-use crate::AcquireError;
+use crate::{AcquireError, LostReason};
 pub use guard::{Guard, Lost, Release};
 use name::{Came, Tried};
 pub use open::Open;
@@ -137,14 +137,26 @@ impl Request {
             return self.try_blocking();
         }
         match self.handle.name.acquire(self.mode, self.patience.of_thread()) {
-            Ok(Came::Held(token)) => Ok(self.guard(token)),
+            Ok(Came::Held(token)) => self.guard(token),
             came => self.block(came),
         }
     }
 
+    /// What was granted, unless the region's file is gone: others may have the lock of this name
+    /// by another one, and this is nothing then.
     #[inline]
-    fn guard(self, token: Token) -> Guard {
-        Guard::new(self.handle, token, self.mode)
+    fn guard(self, token: Token) -> Result<Guard, AcquireError> {
+        match self.handle.name.hub.finds_region() {
+            true => Ok(Guard::new(self.handle, token, self.mode)),
+            false => Err(self.void(token)),
+        }
+    }
+
+    #[cold]
+    fn void(self, token: Token) -> AcquireError {
+        let name = Arc::clone(&self.handle.name);
+        drop(Guard::new(self.handle, token, self.mode));
+        name.lost(LostReason::without(&name.hub.region))
     }
 
     fn timed_out(&self) -> AcquireError {
@@ -167,7 +179,7 @@ impl Request {
         let (deadline, mut anew) = (self.patience.deadline(), Anew::default());
         loop {
             match came.and_then(|came| self.block_for(came, deadline)) {
-                Ok(Some(token)) => return Ok(self.guard(token)),
+                Ok(Some(token)) => return self.guard(token),
                 Ok(None) => return Err(self.timed_out()),
                 Err(error) if anew.is_due(&error) => {
                     came = self.handle.name.acquire(self.mode, self.patience.of_thread());
@@ -212,7 +224,7 @@ impl Request {
         let mut anew = Anew::default();
         loop {
             match self.try_once() {
-                Ok(Tried::Held(token)) => return Ok(self.guard(token)),
+                Ok(Tried::Held(token)) => return self.guard(token),
                 Ok(Tried::Busy | Tried::Doubtful(_)) => return Err(self.busy()),
                 Err(error) if anew.is_due(&error) => {}
                 Err(error) => return Err(error),
@@ -321,7 +333,7 @@ impl Future for Acquire {
             && request.patience != Patience::None
         {
             match request.handle.name.acquire(request.mode, Who::Task) {
-                Ok(Came::Held(token)) => return Poll::Ready(Ok(this.guard(token))),
+                Ok(Came::Held(token)) => return Poll::Ready(this.guard(token)),
                 came => return this.poll_slowly(Some(came), cx),
             }
         }
@@ -331,7 +343,7 @@ impl Future for Acquire {
 
 impl Acquire {
     #[inline]
-    fn guard(&mut self, token: Token) -> Guard {
+    fn guard(&mut self, token: Token) -> Result<Guard, AcquireError> {
         self.stage = Stage::Done;
         self.request.take().expect("it is granted once").guard(token)
     }
@@ -459,7 +471,7 @@ impl Acquire {
         self.stop_watching();
         self.stage = Stage::Done;
         Poll::Ready(match result {
-            Ok(token) => Ok(self.guard(token)),
+            Ok(token) => self.guard(token),
             Err(error) => {
                 self.request = None;
                 Err(error)

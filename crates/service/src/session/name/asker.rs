@@ -14,7 +14,7 @@ use super::{After, Tried};
 use crate::connection::Region;
 use crate::error::{AcquireError, LostReason};
 use crate::session::pool::{Place, PlaceCell};
-use crate::session::progress::Deciding;
+use crate::session::progress::{Deciding, LOOK_FOR_REGION_NS};
 use crate::session::state::{Asking, Job, Line, Name};
 use crate::session::waiter::{Outcome, Waiter};
 
@@ -61,9 +61,17 @@ impl Name {
             let left = deadline.saturating_duration_since(Instant::now());
             endpoint.sleep(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
         });
+        // It looks itself whether the region is there: to wake the session's thread for that takes
+        // longer than most waits.
+        let mut look = (!self.hub.is_far).then(|| endpoint.sleep(LOOK_FOR_REGION_NS));
         let end = poll_fn(|cx| {
             if let Poll::Ready(waited) = wait.as_mut().poll(cx) {
                 return Poll::Ready(End::Waited(waited));
+            }
+            while let Some(sleep) = &mut look
+                && Pin::new(sleep).poll(cx).is_ready()
+            {
+                look = self.hub.finds_region_now().then(|| endpoint.sleep(LOOK_FOR_REGION_NS));
             }
             if let Err(reason) = self.hub.check() {
                 return Poll::Ready(End::Lost(reason));

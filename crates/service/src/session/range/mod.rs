@@ -176,7 +176,7 @@ impl RangeRequest {
         let (deadline, mut anew) = (self.patience.deadline(), Anew::default());
         loop {
             match self.block(deadline) {
-                Ok(Some(grant)) => return Ok(self.guard(grant)),
+                Ok(Some(grant)) => return self.guard(grant),
                 Ok(None) => return Err(self.refused()),
                 Err(error) if anew.is_due(&error) => {}
                 Err(error) => return Err(error),
@@ -199,10 +199,18 @@ impl RangeRequest {
         }
     }
 
-    fn guard(&self, grant: Grant) -> RangeGuard {
+    /// What was granted, unless the region's file is gone: see [`Request::guard`].
+    ///
+    /// [`Request::guard`]: super::Request::guard
+    fn guard(&self, grant: Grant) -> Result<RangeGuard, AcquireError> {
         let Grant { by, token } = grant;
         let (table, Asked { mode, range, .. }) = (Arc::clone(&self.table), self.asked.clone());
-        RangeGuard { table, by: Some(by), token, range, mode }
+        let guard = RangeGuard { table, by: Some(by), token, range, mode };
+        let hub = self.table.hub();
+        match hub.finds_region() {
+            true => Ok(guard),
+            false => Err(self.table.lost(LostReason::without(&hub.region))),
+        }
     }
 
     /// Why it was not granted in time.
@@ -390,7 +398,7 @@ impl RangeAcquire {
         self.stage = Stage::Done;
         let request = &self.request;
         match ending {
-            Ok(Some(grant)) => Ok(request.guard(grant)),
+            Ok(Some(grant)) => request.guard(grant),
             Ok(None) => Err(request.refused()),
             Err(error) => Err(error),
         }

@@ -45,7 +45,7 @@ pub use endpoint::{
 pub use error::{ConnectError, Fault, Garbled, Malformed, TlsFault, TlsFileFault, chain};
 pub use home::Home;
 #[cfg(all(feature = "shm", target_os = "linux"))]
-pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, fork_count};
+pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, RunState, fork_count};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use threads::keep_signals_out;
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

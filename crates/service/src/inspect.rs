@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farlock_fabric::{
-    Addr, Connection, Endpoint, EndpointId, Home, Park, Peer, Slot, Verb, WideAtomics, block_on,
+    Addr, Connection, Endpoint, EndpointId, Home, Park, Peer, RunState, Slot, Verb, WideAtomics,
+    block_on,
 };
 use farlock_locks::record::citron::UnitsWord;
 use farlock_locks::record::claim::ClaimWord;
@@ -437,40 +438,12 @@ fn host_elsewhere(home: &Home) -> Option<String> {
 
 /// What the system says of the process of an endpoint, as far as its number means the same here.
 fn life_of(peer: &Peer) -> Life {
-    /// Fields behind the program's name, which may hold anything: the state, flags, and the start.
-    const STATE: usize = 0;
-    const FLAGS: usize = 6;
-    const STARTED: usize = 19;
-    /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
-    const EXITING: u64 = 4;
-    if !peer.home.is_own() {
-        return Life::Alive;
+    let state = peer.home.is_own().then(|| RunState::of(peer.pid, peer.started_ticks));
+    match state.flatten() {
+        None | Some(RunState::Runs) => Life::Alive,
+        Some(RunState::Stopped) => Life::Stopped,
+        Some(RunState::Ends) => Life::Dead,
     }
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", peer.pid)).unwrap_or_default();
-    let Some((_, rest)) = stat.rsplit_once(") ") else { return Life::Alive };
-    let fields: Vec<&str> = rest.split(' ').collect();
-    let number = |field: usize| fields.get(field).and_then(|field| field.parse::<u64>().ok());
-    if number(STARTED) != Some(peer.started_ticks) {
-        return Life::Alive;
-    }
-    let is_ending = number(FLAGS).is_some_and(|flags| flags & EXITING != 0);
-    match fields.get(STATE) {
-        Some(&"Z" | &"X") => Life::Dead,
-        _ if is_ending || is_being_killed(peer.pid) => Life::Dead,
-        Some(&"T" | &"t") => Life::Stopped,
-        _ => Life::Alive,
-    }
-}
-
-/// Whether a process was sent a signal that it cannot take, and has not run since.
-fn is_being_killed(pid: u32) -> bool {
-    const KILL: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = |line: &str| {
-        let set = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
-        u64::from_str_radix(set.trim(), 16).ok()
-    };
-    status.lines().filter_map(pending).any(|set| set & KILL != 0)
 }
 
 /// The holders among all at a lock.

@@ -66,8 +66,6 @@ impl Process {
     /// namespace. Where that cannot be told it has not.
     #[cfg(any(feature = "tcp", test))]
     pub(crate) fn is_gone(&self) -> bool {
-        /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
-        const EXITING: u64 = 4;
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
         let is_reaped = || test_kill_process(pid) == Err(Errno::SRCH);
         if is_reaped() {
@@ -77,18 +75,67 @@ impl Process {
         let Some(stat) = Stat::of(&self.pid.to_string()) else { return is_reaped() };
         let is_another = |ticks| self.started_ticks != 0 && ticks != self.started_ticks;
         stat.started_ticks().is_some_and(is_another)
-            || matches!(stat.field(Stat::STATE), Some("Z" | "X"))
-            || stat.number(Stat::FLAGS).is_some_and(|flags| flags & EXITING != 0)
+            || stat.has_ended() && !has_running_threads(self.pid)
     }
+}
+
+/// What the system says of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunState {
+    /// It runs, or may.
+    Runs,
+    /// It is stopped: by Ctrl-Z, a debugger.
+    Stopped,
+    /// It has ended, or was killed and is about to.
+    Ends,
+}
+
+impl RunState {
+    /// Of the process of this number that started then, in clock ticks after boot, if this process
+    /// can see it.
+    pub fn of(pid: u32, started_ticks: u64) -> Option<Self> {
+        let stat = Stat::of(&pid.to_string())?;
+        if stat.started_ticks() != Some(started_ticks) {
+            return None;
+        }
+        Some(match stat.field(Stat::STATE) {
+            // Its first thread may have ended by itself.
+            _ if stat.has_ended() && has_running_threads(pid) => Self::Runs,
+            _ if stat.has_ended() || is_being_killed(&pid.to_string()) => Self::Ends,
+            Some("T" | "t") => Self::Stopped,
+            _ => Self::Runs,
+        })
+    }
+}
+
+/// Whether a process goes on of which the first thread has ended.
+fn has_running_threads(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.any(|thread| {
+        let Ok(id) = thread.file_name().into_string() else { return false };
+        let thread = format!("{pid}/task/{id}");
+        Stat::of(&thread).is_some_and(|stat| !stat.has_ended()) && !is_being_killed(&thread)
+    })
+}
+
+/// Whether a thread, as it is called below `/proc`, was sent the signal that it cannot catch, and
+/// has not run since.
+fn is_being_killed(thread: &str) -> bool {
+    const KILL: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let pending = |line: &str| {
+        let set = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    };
+    status.lines().filter_map(pending).any(|set| set & KILL != 0)
 }
 
 /// What the system tells of a process, behind its name, which may contain anything.
 struct Stat(String);
 
 impl Stat {
-    #[cfg(any(feature = "tcp", test))]
     const STATE: usize = 0;
-    #[cfg(any(feature = "tcp", test))]
     const FLAGS: usize = 6;
     const STARTED: usize = 19;
 
@@ -107,6 +154,14 @@ impl Stat {
 
     fn started_ticks(&self) -> Option<u64> {
         self.number(Self::STARTED)
+    }
+
+    /// Whether it has ended, or is on its way out.
+    fn has_ended(&self) -> bool {
+        /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
+        const EXITING: u64 = 4;
+        matches!(self.field(Self::STATE), Some("Z" | "X"))
+            || self.number(Self::FLAGS).is_some_and(|flags| flags & EXITING != 0)
     }
 }
 
@@ -129,6 +184,52 @@ mod tests {
         child.wait().unwrap();
         assert!(process.is_gone());
         assert!(!Process { pid: 0, started_ticks: 0 }.is_gone(), "nothing is known of it");
+    }
+
+    /// Ends the first thread of this process, which runs the tests in others.
+    #[allow(unsafe_code, reason = "no safe call does it")]
+    fn end_first_thread() {
+        extern "C" fn end(_: libc::c_int) {
+            // SAFETY: the thread ends here, and nothing of it is used any more.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let first = libc::pid_t::try_from(std::process::id()).unwrap();
+        let handler = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: the handler does nothing but a system call.
+        unsafe {
+            libc::signal(libc::SIGUSR1, handler);
+            libc::syscall(libc::SYS_tgkill, first, first, libc::SIGUSR1);
+        }
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_runs() {
+        const CHILD: &str = "FARLOCK_TEST_ENDS_ITS_FIRST_THREAD";
+        if std::env::var_os(CHILD).is_some() {
+            end_first_thread();
+            return std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        let this = "shm::process::tests::a_process_whose_first_thread_has_ended_runs";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([this, "--exact"])
+            .env(CHILD, "yes")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let stat = || Stat::of(&pid.to_string()).unwrap();
+        while stat().field(Stat::STATE) != Some("Z") {
+            std::thread::yield_now();
+        }
+        let process = Process { pid, started_ticks: stat().started_ticks().unwrap() };
+        assert!(!process.is_gone());
+        assert_eq!(RunState::of(pid, process.started_ticks), Some(RunState::Runs));
+        child.kill().unwrap();
+        while !process.is_gone() {
+            std::thread::yield_now();
+        }
+        assert_eq!(RunState::of(pid, process.started_ticks), Some(RunState::Ends));
+        child.wait().unwrap();
     }
 
     #[test]

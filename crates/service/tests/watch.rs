@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use farlock::kv::{KEY_BYTES_MAX, Watch};
 use farlock::{Kv, KvError, Token};
 use rustix::process::Signal;
+use stage::serving::Serving;
 use stage::{Stage, kill, pid};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -471,4 +472,34 @@ fn a_task_is_told_that_its_store_was_removed() {
         assert!(stage.options().remove_store("default").unwrap());
         assert!(matches!(watch.next().await, Err(KvError::Gone { .. })));
     });
+}
+
+/// Of a pair that belongs to a process that lives nobody is told that it is gone, whoever has lost
+/// the server.
+#[test]
+fn a_watch_that_has_lost_its_server_does_not_say_that_an_owner_is_dead() {
+    for way in [Signal::STOP, Signal::KILL] {
+        let stage = Stage::new();
+        let server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "2"]);
+        let mut here = stage.farlock(&["kv", "hold", "here", "v"]);
+        let mut here = here.stderr(Stdio::null()).spawn().unwrap();
+        let mut there = stage.farlock(&["kv", "hold", "--server", &server.address, "there", "v"]);
+        let there = there.stderr(Stdio::piped()).spawn().unwrap();
+        stage.until(|| ["here", "there"].iter().all(|key| stage.run(&["kv", "get", key]).0 == 0));
+        let watches = ["here", "there"].map(|key| {
+            let mut watch = stage.farlock(&["kv", "watch", "--server", &server.address, key]);
+            watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        kill(pid(&server.child), way);
+        for (watch, key) in watches.into_iter().zip(["here", "there"]) {
+            let (status, printed, said) = stage::ended(watch.wait_with_output().unwrap());
+            assert_eq!(printed, format!("{key}\tv\n"), "{way:?}");
+            assert_eq!((status, said.contains("[disconnected]")), (69, true), "{way:?}: {said}");
+        }
+        let (status, _, said) = stage::ended(there.wait_with_output().unwrap());
+        assert_eq!((status, said.contains("[disconnected]")), (69, true), "{way:?}: {said}");
+        here.kill().unwrap();
+        here.wait().unwrap();
+    }
 }

@@ -356,9 +356,10 @@ impl Kv {
             return false;
         }
         let record = lane.record(owner.id.index, Slot(0));
-        let is_its = block_on(lane, lane.read64(record)).is_ok();
-        // By a server it is known to be dead when its record was read.
-        is_its && lane.old() as Nanos == owner.since && lane.is_alive(owner.id)
+        // What cannot be read says nothing of it. By a server it is known to be dead when its
+        // record was read.
+        let is_read = block_on(lane, lane.read64(record)).is_ok();
+        !is_read || lane.old() as Nanos == owner.since && lane.is_alive(owner.id)
     }
 
     /// How long it is until what ends so does, if that is known.

@@ -20,6 +20,9 @@ use crate::tcp::wire::{Fields, Framing, MAGIC, VERSION, call, reply, request};
 /// How long a server may take to answer a call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a lane asks for another tether, where the server knows nothing of one.
+const TIES_AGAIN: u8 = 4;
+
 /// A lane that has a tether.
 #[derive(Debug)]
 struct TiedLane {
@@ -83,8 +86,16 @@ impl Channel {
 
     /// Gives a lane its tether.
     pub(super) fn tie(self: &Arc<Self>, lane: u32) -> Result<(), ConnectError> {
-        let secret = self.tether_secret(lane, None)?;
-        let fd = self.tether_by(secret, greeting::PATIENCE)?;
+        let mut tries_left = TIES_AGAIN;
+        let (fd, secret) = loop {
+            let secret = self.tether_secret(lane, None)?;
+            match self.tether_by(secret, greeting::PATIENCE) {
+                // The connection by which it was promised may have broken, or the server been
+                // replaced: it is promised another one.
+                Err(ConnectError::Declined { .. }) if tries_left > 0 => tries_left -= 1,
+                tied => break (tied?, secret),
+            }
+        };
         let teller = TiedLane { channel: Arc::downgrade(self), lane };
         let tether = Tether::told_of((fd, secret), Some(Box::new(teller)));
         self.ties.all().insert(lane, tether);

@@ -91,7 +91,7 @@ impl Blocks {
             }
         }
         Err(BlockError::Memory(ConnectError::Capacity {
-            what: "blocks of tables of ranges",
+            what: "blocks of 262,144 units behind the first ones of its tables",
             value: u64::from(BLOCKS) + 1,
             bound: "all that there may be are in use",
         }))

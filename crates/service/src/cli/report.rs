@@ -202,6 +202,10 @@ impl From<AcquireError> for Failure {
                 SessionError::Connect(ConnectError::NoSpace { .. }) => Exit::UNAVAILABLE,
                 _ => Exit::SYSTEM,
             },
+            AcquireError::NoUnits { source, .. } => match *source {
+                SessionError::Connect(ConnectError::Capacity { what: "bytes", .. }) => Exit::SYSTEM,
+                _ => Exit::UNAVAILABLE,
+            },
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what, hint }

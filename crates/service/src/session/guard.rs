@@ -113,7 +113,8 @@ impl Guard {
     }
 
     /// Makes an exclusive hold a shared one, at once and without letting go: nobody writes in
-    /// between. Its token is a new one. A shared hold stays as it is.
+    /// between. Its token is the next one, but while others are in line it may keep its own, which
+    /// readers beside it then have as well. A shared hold stays as it is.
     pub fn downgrade(mut self) -> Self {
         if self.mode == Mode::Exclusive
             && !self.handle.name.hub.is_forked()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farlock_fabric::{Addr, Endpoint, Fault, Posted, block_on};
+use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Posted, block_on};
 use farlock_locks::{
     Attempt, Begun, BlockNumbers, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token,
     Want as _,
@@ -213,7 +213,11 @@ impl Table {
                 let block = self.hub().block_of(lane, (lock, subtree)).await;
                 *number = block.map_err(|error| match error {
                     BlockError::Fabric(fault) => self.failed(fault),
-                    BlockError::Memory(error) => too_many(&self.text, self.hub(), error.into()),
+                    BlockError::Memory(ConnectError::Stale) => self.lost(LostReason::RegionGone),
+                    BlockError::Memory(error) => {
+                        let (name, source) = (self.text.to_string(), Arc::new(error.into()));
+                        AcquireError::NoUnits { name, source }
+                    }
                 })?;
             }
         }

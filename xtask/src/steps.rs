@@ -370,6 +370,10 @@ pub(crate) const CI: &[Step] = &[
             range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:outrun=0"),
             range!("0-2,0-16 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:outrun=0"),
             range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:outrun=0 --budget 4s --partial"),
+            // Units that are asked for while others have them, by writers and by readers.
+            range!("0-2,1-2 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:eager=yes"),
+            range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:eager=yes"),
+            range!("0-4,1-3 --crashes 1 --protocol citron:leaf=4:tokens=no:outrun=0:eager=yes"),
             // Holds that are divided, and let go of in parts.
             range!("0-4,2-3 --divides --protocol citron-rw:leaf=1:tokens=no"),
             range!("0-2,0-4 --divides --protocol citron:leaf=1:tokens=no"),
@@ -490,6 +494,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!(
                 "0-3,1-4 --crashes 1 --pauses 1 \
                  --protocol citron:leaf=2:tokens=no:exact=yes:outrun=0"
+            ),
+            range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:eager=yes"),
+            range!(
+                "0-4,2-3 --crashes 1 --cancels 1 --protocol \
+                 citron-rw:leaf=4:tokens=no:outrun=0:eager=yes"
             ),
             range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:outrun=1"),
             range!("0-3+8-9,9-12+3-4 --refines --protocol citron:leaf=1:tokens=no"),

@@ -170,6 +170,13 @@ impl Hub {
         was_seen || self.look_for_region(tick)
     }
 
+    /// The same of a session that has just been found not to have ended.
+    #[inline]
+    pub(super) fn still_finds_region(&self) -> bool {
+        let tick = coarse_tick();
+        tick == self.seen_at.load(Ordering::Relaxed) || self.look_for_region(tick)
+    }
+
     /// The same, whatever was seen at this tick.
     #[cold]
     pub(super) fn finds_region_now(&self) -> bool {

@@ -146,7 +146,7 @@ impl Request {
     /// by another one, and this is nothing then.
     #[inline]
     fn guard(self, token: Token) -> Result<Guard, AcquireError> {
-        match self.handle.name.hub.finds_region() {
+        match self.handle.name.hub.still_finds_region() {
             true => Ok(Guard::new(self.handle, token, self.mode)),
             false => Err(self.void(token)),
         }

@@ -314,6 +314,11 @@ impl Params {
             let way = Way { ticket: seen.turn(), left: 0 };
             return self.claim_next(site, course, By::Free, way).await;
         }
+        if course.bits().is_none() && self.is_eager && course.whole.is_none() {
+            // A reader that does not wait before it asks.
+            course.goes_one_by_one(0);
+            return Ok(Step::Take(None));
+        }
         if course.bits().is_none() || !self.is_patient(site, course) {
             return Ok(Step::Wait(bar));
         }

@@ -233,6 +233,14 @@ impl Scenario {
         self.ranges.iter().any(|wish| wish.within.is_some())
     }
 
+    /// Whether waits for words to change end by that alone: nobody dies, is stopped, stays inside, or
+    /// waits with what it holds.
+    pub fn is_undisturbed(&self) -> bool {
+        let is_deadly = self.anywhere > 0 || !self.deaths.is_empty();
+        let is_calm = !is_deadly && self.all_mishaps().next().is_none();
+        is_calm && self.hold_ns == 0 && !self.nests_ranges()
+    }
+
     /// How many acquisitions there are, of all clients.
     pub fn all(&self) -> u32 {
         u32::from(self.clients) * u32::from(self.acquisitions)
@@ -379,7 +387,7 @@ impl Scenario {
             false => Vec::new(),
         };
         self.clocks = match faults.mishaps {
-            true => Rate::draw(clients, oracle),
+            true => Rate::draw(clients, faults.timely, oracle),
             false => Vec::new(),
         };
         let mut draw = |n| oracle.pick(Choice::Event, n);

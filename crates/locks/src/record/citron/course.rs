@@ -134,6 +134,9 @@ pub(super) struct Plan {
     pub(super) refines: bool,
     /// From those who notify to those who look.
     pub(super) distance: u8,
+    /// For how long the owner of a node waits before it looks below, where no client looks above
+    /// once more.
+    pub(super) wait_ns: Option<Nanos>,
     /// Whether nodes have a word for readers as well.
     pub(super) shares: bool,
     /// Whether requests are exempt from who occupies a node above one of theirs.
@@ -169,6 +172,11 @@ pub(super) const TREE: u64 = 64;
 const MOVES: u64 = 16;
 
 impl Plan {
+    /// Whether exclusion rests on what clocks show.
+    pub(super) const fn is_timed(&self) -> bool {
+        self.wait_ns.is_some()
+    }
+
     /// How many words a node has.
     pub(super) const fn halves(&self) -> u16 {
         1 + self.shares as u16
@@ -543,13 +551,22 @@ impl Course {
         has_one.then(|| self.tickets[self.has])
     }
 
+    /// Whether any of its nodes is no leaf.
+    pub(super) fn has_internal(&self) -> bool {
+        self.nodes.iter().any(|&node| !self.plan.tree.is_leaf(node))
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.has == self.nodes.len()
     }
 
-    /// Whether the node that it is about to have is its last, with which its grant is counted.
+    /// Whether the node that it is about to have is its last, with which its grant is counted. Not
+    /// with a time to wait: a claim reads nothing then by which a token could be told to be void.
     pub(super) fn counts_next(&self) -> bool {
-        self.plan.counts && self.has + 1 == self.nodes.len() && self.completes_next()
+        self.plan.counts
+            && !self.plan.is_timed()
+            && self.has + 1 == self.nodes.len()
+            && self.completes_next()
     }
 
     /// The nodes that it has.

@@ -233,12 +233,12 @@ impl Scenario {
         self.ranges.iter().any(|wish| wish.within.is_some())
     }
 
-    /// Whether waits for words to change end by that alone: nobody dies, is stopped, stays inside, or
-    /// waits with what it holds.
+    /// Whether waits for words to change end by that alone: nobody dies, is stopped, stays inside,
+    /// tries, or waits with what it holds.
     pub fn is_undisturbed(&self) -> bool {
         let is_deadly = self.anywhere > 0 || !self.deaths.is_empty();
         let is_calm = !is_deadly && self.all_mishaps().next().is_none();
-        is_calm && self.hold_ns == 0 && !self.nests_ranges()
+        is_calm && self.hold_ns == 0 && self.tries == 0 && !self.nests_ranges()
     }
 
     /// How many acquisitions there are, of all clients.

@@ -387,6 +387,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
                 _ => &[0, 1, 4, 8, 16],
             },
             has_many_verbs: true,
+            // Of a lock without readers alone.
+            larger: if SHARES { &[] } else { &["wait=15000"] },
             ..Proof::SLEEPER
         };
         Promises {

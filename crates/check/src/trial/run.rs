@@ -36,8 +36,9 @@ fn config(scenario: &Scenario, terms: &Terms) -> Config {
     }
 }
 
-/// Whether those who wait for a word to change must look at a clock as well: a lease ends though the
-/// word that tells of it is as before, and a try of a lock that is held for long loses patience.
+/// Whether those who wait for a word to change must look at a clock as well: a lease ends though
+/// the word that tells of it is as before, and a try of a lock that is held for long loses
+/// patience.
 fn words_keep(scenario: &Scenario, terms: &Terms) -> bool {
     let outlasts_tries = scenario.tries != 0 && scenario.hold_ns > 0;
     terms.lease_ns.is_some() || outlasts_tries || scenario.nests_ranges()

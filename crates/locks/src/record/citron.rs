@@ -341,10 +341,12 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// many levels as so many units need, `crown=COUNT` of these that a tree of the first
     /// units has not, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `refine=yes` for that where a request would wait with
-    /// something in its hands, `m=COUNT` levels between clients that meet, `wait=NANOS` before the
-    /// owner of a node looks below, of a lock without readers; `tokens=no` where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
-    /// before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the tree, where all
-    /// holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
+    /// something in its hands, `m=COUNT` levels between clients that meet; `wait=NANOS` before the
+    /// owner of a node looks below, where clocks decide, of a lock without readers; `tokens=no`
+    /// where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others
+    /// that come before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the tree,
+    /// where all holds are written down; `poll=NANOS` between two reads, `spins=COUNT`,
+    /// `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => {

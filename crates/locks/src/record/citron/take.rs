@@ -570,8 +570,8 @@ impl Params {
         Ok(Claim::Undone(bar))
     }
 
-    /// Waits until whoever has seen a node vacant that was claimed since has notified it, or gives
-    /// way, and looks who is at it and below. A part of this time that passed before does not count.
+    /// Waits until whoever has seen the next node vacant before it was claimed has notified it, or
+    /// gives way, and looks who is at it and below. If the wait is dropped it begins anew.
     pub(super) async fn settle<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

@@ -5,7 +5,7 @@
 //! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
 //! waiters in line look for the one before them, and pass over it.
 
-use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
 use super::living::living;
@@ -321,6 +321,9 @@ impl Params {
         Ok(match self.claim(site, course, by, way).await? {
             Claim::Late => {
                 site.event(Event::Aborted { lock: site.lock });
+                if let Some(most_ns) = course.comes_late() {
+                    self.rest(site, course, most_ns).await;
+                }
                 Step::Take(None)
             }
             Claim::Early => {
@@ -345,6 +348,15 @@ impl Params {
                 }
             }
         })
+    }
+
+    /// Pauses with nothing at the next node, for no longer than this.
+    async fn rest<E: WideAtomics>(&self, site: &Site<'_, E>, course: &Course, most_ns: Nanos) {
+        course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        keep(site, course, Stage::Nothing);
+        let interval = Some(site.endpoint.random() % most_ns);
+        let wait = Wait { interval, patience: self.patience, ..Wait::default() };
+        site.wait_or_withdraw(wait, false).await;
     }
 
     /// Takes a ticket of the next node.

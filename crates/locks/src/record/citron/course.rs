@@ -278,6 +278,11 @@ const STEPS_BACK_MAX: u8 = 7;
 /// that it is to let through.
 pub(super) const STEP_BACK_NS: Nanos = 1_000_000;
 
+/// After so many claims in a row that were late a request rests before it begins the next one.
+const LATE_IN_A_ROW: u8 = 4;
+/// How often the bound of such rests is doubled: up to 1 ms, where owners wait for 15 us.
+const RESTS_DOUBLED_MAX: u8 = 6;
+
 /// How often it pauses for those it lets through, each time for twice as long, at least.
 const PAUSES_LEAST: u8 = 3;
 
@@ -329,6 +334,8 @@ pub(super) struct Course {
     /// Where units end that its client holds to the left of these, by other requests, and those
     /// that it holds as a writer.
     held_before: [u64; 2],
+    /// How often in a row it was late for the owners above its next node.
+    late: u8,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -371,6 +378,7 @@ impl Course {
             is_part,
             whole: None,
             held_before: [0; 2],
+            late: 0,
             steps_back: 0,
             token: None,
         }
@@ -440,7 +448,7 @@ impl Course {
 
     /// It has its next node, or one more unit of that, and goes on to what is behind.
     pub(super) fn takes_next(&mut self) {
-        self.contends = false;
+        (self.contends, self.late) = (false, 0);
         match self.completes_next() {
             true => {
                 self.has += 1;
@@ -481,6 +489,15 @@ impl Course {
     fn completes_next(&self) -> bool {
         let wanted = || self.mask_of(self.next()).map_or(0, u64::count_ones);
         !self.one_by_one || u32::from(self.part) + 1 == wanted()
+    }
+
+    /// It was late for the owners above its next node. For how long it rests then at most, in
+    /// nanoseconds, if that was so several times: where all are late, since they are many, fewer
+    /// are to go on.
+    pub(super) fn comes_late(&mut self) -> Option<Nanos> {
+        self.late = self.late.saturating_add(1);
+        let doublings = self.late.checked_sub(LATE_IN_A_ROW)?.min(RESTS_DOUBLED_MAX);
+        self.plan.wait_ns.map(|wait_ns| wait_ns << doublings)
     }
 
     /// It has given all back, so that others go on that wait for it, and for which it waits.
@@ -761,7 +778,7 @@ impl Course {
         let called =
             self.called.map_or(0, |(level, half)| 1 | u64::from(level) << 1 | (half as u64) << 5);
         let leaf = u64::from(self.part) << 1 | u64::from(self.one_by_one);
-        let leaf = leaf | u64::from(self.outrun) << 8;
+        let leaf = leaf | u64::from(self.outrun) << 8 | u64::from(self.late) << 16;
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         [self.units_word(), steps, tickets, token]
     }

@@ -219,6 +219,17 @@ mod tests {
         }
     }
 
+    /// Clients that look at clocks remember when they did, and nothing else of the time.
+    #[test]
+    fn what_follows_a_state_follows_it_where_clocks_decide() {
+        let spec = "citron:leaf=1:wait=15000";
+        for ranges in [[0..16, 2..3, 2..3], [2..8, 4..8, 0..16], [0..4, 0..1, 0..2]] {
+            let player = subjects::player(spec).expect("a registered lock");
+            let scenario = Scenario::of_ranges(spec, 1, &ranges).expect("few parts");
+            is_consistent(&player, &Scenario { hasty: true, cancel_anywhere: 1, ..scenario });
+        }
+    }
+
     fn explored_ranges(spec: &str, ranges: &[Range<u32>], anywhere: u32) -> Explored {
         explored_in_modes(spec, ranges, 0, anywhere)
     }

@@ -234,11 +234,11 @@ impl Scenario {
     }
 
     /// Whether waits for words to change end by that alone: nobody dies, is stopped, stays inside,
-    /// tries, or waits with what it holds.
+    /// tries, lets go of its endpoint, or waits with what it holds.
     pub fn is_undisturbed(&self) -> bool {
         let is_deadly = self.anywhere > 0 || !self.deaths.is_empty();
         let is_calm = !is_deadly && self.all_mishaps().next().is_none();
-        is_calm && self.hold_ns == 0 && self.tries == 0 && !self.nests_ranges()
+        is_calm && self.hold_ns == 0 && self.tries == 0 && !self.quits && !self.nests_ranges()
     }
 
     /// How many acquisitions there are, of all clients.
@@ -409,6 +409,9 @@ impl Scenario {
         // Of who is in a transaction the judge of tries does not know what it holds already.
         self.tries = if self.transacts { 0 } else { self.tries };
         self.draw_conversions(oracle, faults);
+        // Who is late for others begins anew, without end where polls come between all its verbs,
+        // of which each takes longer than others wait.
+        self.hasty &= !faults.timely || self.is_undisturbed();
     }
 
     /// Which holds are converted, and which are divided.

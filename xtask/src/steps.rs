@@ -475,7 +475,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=4"),
             range!("0-16,0-4,3-4 --protocol citron:leaf=1:wait=15000:m=4"),
-            check!("crash --locks 4 --protocol citron:leaf=1:wait=15000"),
+            check!("crash --locks 4 --protocol citron:leaf=1:wait=15000 --budget 60s --partial"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=1:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),
             range!("0-20,17-18,4-64 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),

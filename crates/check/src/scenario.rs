@@ -382,14 +382,7 @@ impl Scenario {
             round: draw(self.acquisitions.into()) as u16,
             polls: 1 + draw(POLLS_MAX),
         });
-        self.mishaps = match faults.mishaps {
-            true => Mishap::draw(clients, &faults, oracle),
-            false => Vec::new(),
-        };
-        self.clocks = match faults.mishaps {
-            true => Rate::draw(clients, faults.timely, oracle),
-            false => Vec::new(),
-        };
+        self.draw_mishaps(oracle, &faults);
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.hold_ns = if faults.holds { faults.lease_ns / 2 * Nanos::from(draw(2)) } else { 0 };
         self.near_wrap = match draw(NEAR_WRAP_ONE_IN) {
@@ -412,6 +405,17 @@ impl Scenario {
         // Who is late for others begins anew, without end where polls come between all its verbs,
         // of which each takes longer than others wait.
         self.hasty &= !faults.timely || self.is_undisturbed();
+    }
+
+    /// What befalls clients at their verbs, and how their clocks go.
+    fn draw_mishaps(&mut self, oracle: &mut Seeded, faults: &Faults) {
+        (self.mishaps, self.clocks) = match faults.mishaps {
+            true => {
+                let mishaps = Mishap::draw(self.clients, faults, oracle);
+                (mishaps, Rate::draw(self.clients, faults.timely, oracle))
+            }
+            false => (Vec::new(), Vec::new()),
+        };
     }
 
     /// Which holds are converted, and which are divided.

@@ -219,6 +219,17 @@ mod tests {
         }
     }
 
+    /// Clients that look at clocks remember when they did, and nothing else of the time.
+    #[test]
+    fn what_follows_a_state_follows_it_where_clocks_decide() {
+        let spec = "citron:leaf=1:wait=15000";
+        for ranges in [[0..16, 2..3, 2..3], [2..8, 4..8, 0..16], [0..4, 0..1, 0..2]] {
+            let player = subjects::player(spec).expect("a registered lock");
+            let scenario = Scenario::of_ranges(spec, 1, &ranges).expect("few parts");
+            is_consistent(&player, &Scenario { hasty: true, cancel_anywhere: 1, ..scenario });
+        }
+    }
+
     fn explored_ranges(spec: &str, ranges: &[Range<u32>], anywhere: u32) -> Explored {
         explored_in_modes(spec, ranges, 0, anywhere)
     }
@@ -247,6 +258,39 @@ mod tests {
             let spec = format!("citron:levels=4:leaf=1:m={distance}");
             explored_ranges(&spec, &[root.clone(), leaf.clone()], 0);
             explored_ranges(&spec, &[1..3, root.clone()], 0);
+        }
+    }
+
+    /// With a time that owners wait, where any verb may take longer than that.
+    #[test]
+    fn who_is_late_for_the_owner_above_gives_way_to_it() {
+        let (root, inner, leaf) = (0..16, 0..4, 2..3);
+        for distance in [1, 2, 4] {
+            for ranges in [[&root, &leaf], [&inner, &leaf], [&root, &inner]] {
+                let spec = format!("citron:leaf=1:m={distance}:wait=15000");
+                let player = subjects::player(&spec).expect("a registered lock");
+                let scenario = Scenario::of_ranges(&spec, 1, &ranges.map(Range::clone));
+                let scenario = Scenario { hasty: true, ..scenario.expect("few parts") };
+                let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+                assert!(explored.catch.is_none(), "{spec} {ranges:?}: {:?}", explored.catch);
+                assert!(explored.complete, "{spec} {ranges:?}");
+                assert!(explored.befell.aborts > 0, "{spec} {ranges:?}: {:?}", explored.befell);
+            }
+        }
+    }
+
+    /// Without the wait, or if nobody minds that it is late, two hold.
+    #[test]
+    fn without_its_times_a_tree_with_clocks_does_not_exclude() {
+        for name in ["looks-at-once", "never-late"] {
+            let spec = format!("{}{name}", subjects::MUSEUM);
+            let player = subjects::player(&spec).expect("an exhibit");
+            let scenario = Scenario::of_ranges("citron:leaf=1", 1, &[0..16, 2..3]);
+            let scenario = scenario.expect("few parts");
+            let scenario = Scenario { subject: spec, hasty: true, ..scenario };
+            let explored = explore(&player, &scenario, Budget::Schedules(1_000), |_| {});
+            let found = explored.catch.map(|catch| catch.finding.objection);
+            assert_eq!(found, Some(Objection::Violation), "{name}");
         }
     }
 

@@ -12,6 +12,8 @@ pub struct Faults {
     pub cancels: bool,
     /// What there is besides befalls clients at their verbs.
     pub mishaps: bool,
+    /// Clocks go as the contract says: exclusion rests on it.
+    pub timely: bool,
     /// Holders stay inside for half a lease.
     pub holds: bool,
     /// Clients acquire to update.
@@ -32,6 +34,7 @@ impl Faults {
         deaths: true,
         cancels: true,
         mishaps: true,
+        timely: false,
         holds: false,
         updates: false,
         converts: false,

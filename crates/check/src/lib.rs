@@ -392,7 +392,7 @@ fn check(
 
 /// The scenario of which every schedule is played.
 fn explored(args: &CheckArgs, subject: &str, player: &Player, mixed: Scenario) -> Scenario {
-    Scenario {
+    let scenario = Scenario {
         anywhere: if player.outlives { args.crashes } else { 0 },
         cancel_anywhere: args.cancels,
         mishaps_anywhere: mishaps_of(args, subject, player),
@@ -405,7 +405,8 @@ fn explored(args: &CheckArgs, subject: &str, player: &Player, mixed: Scenario) -
             Some(how) => mixed.trying(how == Tried::Shared),
             None => mixed,
         }
-    }
+    };
+    Scenario { hasty: player.is_timed() && scenario.is_undisturbed(), ..scenario }
 }
 
 /// Whether a lock says anything of what is asked; if not, that is told and the lock left out. An

@@ -78,7 +78,7 @@ impl Mishap {
             Self { who: draw(clients.into()) as u16, verb: draw(verb).into(), what }
         };
         let mut mishaps: Vec<Self> = (0..pauses).map(pause).collect();
-        if draw(ONE_IN) == 0 {
+        if draw(ONE_IN) == 0 && !faults.timely {
             let length = lease_ns as i64 * (1 + i64::from(draw(12))) / 4;
             let what = What::Jump(if draw(2) == 0 { length } else { -length });
             mishaps.push(Self { who: draw(clients.into()) as u16, verb: draw(VERBS).into(), what });
@@ -128,12 +128,13 @@ const RATES: [i64; 6] =
     [-RATE_PPB_MAX, RATE_PPB_MAX, -900_000_000, -400_000_000, 1_000_000_000, 9_000_000_000];
 
 impl Rate {
-    /// Rates of the clocks of so many clients: none, those that the contract allows, or any.
-    pub fn draw(clients: u16, oracle: &mut impl Oracle) -> Vec<Self> {
+    /// Rates of the clocks of so many clients: none, those that the contract allows, or any, unless
+    /// they are `timely`.
+    pub fn draw(clients: u16, timely: bool, oracle: &mut impl Oracle) -> Vec<Self> {
         let mut draw = |n| oracle.pick(Choice::Event, n);
         let rates = match draw(6) {
-            0 => &RATES[..],
-            1 => &RATES[..2],
+            0 if !timely => &RATES[..],
+            0 | 1 => &RATES[..2],
             _ => return Vec::new(),
         };
         let mut rate = |who| Self { who, ppb: rates[draw(rates.len() as u32) as usize] };

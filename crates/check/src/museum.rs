@@ -165,6 +165,8 @@ mod tests {
             "try-believes-the-dead",
             "ghost-in-line",
             "waits-for-the-stopped",
+            "looks-at-once",
+            "never-late",
         ] {
             let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");

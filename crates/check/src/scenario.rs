@@ -233,6 +233,14 @@ impl Scenario {
         self.ranges.iter().any(|wish| wish.within.is_some())
     }
 
+    /// Whether waits for words to change end by that alone: nobody dies, is stopped, stays inside,
+    /// tries, lets go of its endpoint, or waits with what it holds.
+    pub fn is_undisturbed(&self) -> bool {
+        let is_deadly = self.anywhere > 0 || !self.deaths.is_empty();
+        let is_calm = !is_deadly && self.all_mishaps().next().is_none();
+        is_calm && self.hold_ns == 0 && self.tries == 0 && !self.quits && !self.nests_ranges()
+    }
+
     /// How many acquisitions there are, of all clients.
     pub fn all(&self) -> u32 {
         u32::from(self.clients) * u32::from(self.acquisitions)
@@ -374,14 +382,7 @@ impl Scenario {
             round: draw(self.acquisitions.into()) as u16,
             polls: 1 + draw(POLLS_MAX),
         });
-        self.mishaps = match faults.mishaps {
-            true => Mishap::draw(clients, &faults, oracle),
-            false => Vec::new(),
-        };
-        self.clocks = match faults.mishaps {
-            true => Rate::draw(clients, oracle),
-            false => Vec::new(),
-        };
+        self.draw_mishaps(oracle, &faults);
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.hold_ns = if faults.holds { faults.lease_ns / 2 * Nanos::from(draw(2)) } else { 0 };
         self.near_wrap = match draw(NEAR_WRAP_ONE_IN) {
@@ -401,6 +402,20 @@ impl Scenario {
         // Of who is in a transaction the judge of tries does not know what it holds already.
         self.tries = if self.transacts { 0 } else { self.tries };
         self.draw_conversions(oracle, faults);
+        // Who is late for others begins anew, without end where polls come between all its verbs,
+        // of which each takes longer than others wait.
+        self.hasty &= !faults.timely || self.is_undisturbed();
+    }
+
+    /// What befalls clients at their verbs, and how their clocks go.
+    fn draw_mishaps(&mut self, oracle: &mut Seeded, faults: &Faults) {
+        (self.mishaps, self.clocks) = match faults.mishaps {
+            true => {
+                let mishaps = Mishap::draw(self.clients, faults, oracle);
+                (mishaps, Rate::draw(self.clients, faults.timely, oracle))
+            }
+            false => (Vec::new(), Vec::new()),
+        };
     }
 
     /// Which holds are converted, and which are divided.

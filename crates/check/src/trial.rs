@@ -57,7 +57,9 @@ impl Player {
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
         let Terms { updates, converts, divides, declares, .. } = self.terms;
-        Faults { deaths, lease_ns, holds, updates, converts, divides, declares, ..Faults::ALL }
+        let timely = self.is_timed();
+        let all = Faults { deaths, timely, lease_ns, holds, ..Faults::ALL };
+        Faults { updates, converts, divides, declares, ..all }
     }
 
     /// Whether its clients take several locks in transactions.
@@ -81,15 +83,22 @@ impl Player {
         self.terms.lease_ns.is_some()
     }
 
+    /// Whether what its clients do depends on how long others take.
+    pub fn is_timed(&self) -> bool {
+        self.terms.waits_out_ns.is_some()
+    }
+
     /// What the lock says of tries, withdrawals and stops.
     pub fn declares(&self) -> Declares {
         self.terms.declares
     }
 
     /// How long a pause is at least where every schedule is explored: longer than two leases, after
-    /// which others take the lock. Where no clock decides, as long as the schedule likes.
+    /// which others take the lock, or than clients wait for others. Where no clock decides, as long
+    /// as the schedule likes.
     pub fn pause_anywhere_ns(&self) -> Nanos {
-        self.terms.lease_ns.map_or(0, |lease_ns| 3 * lease_ns)
+        let waited_out = self.terms.waits_out_ns.map_or(0, |wait_ns| 2 * wait_ns);
+        self.terms.lease_ns.map_or(waited_out, |lease_ns| 3 * lease_ns)
     }
 
     /// The fields of the lock's words.

@@ -83,6 +83,8 @@ pub struct Befell {
     pub tries: u64,
     /// See above.
     pub tries_refused: u64,
+    /// Claims that were given back since they took longer than others wait for them.
+    pub aborts: u64,
     /// Restarts of the memory node.
     pub restarts: u64,
     /// Clients that came back after one.
@@ -109,6 +111,7 @@ impl Befell {
         self.stops += other.stops;
         self.tries += other.tries;
         self.tries_refused += other.tries_refused;
+        self.aborts += other.aborts;
         self.restarts += other.restarts;
         self.came_back += other.came_back;
         self.lost += other.lost;

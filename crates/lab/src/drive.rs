@@ -240,6 +240,8 @@ pub struct Tally {
     /// Measured attempts of transactions that ended without a commit; claims of ranges that were
     /// undone or refused.
     pub aborts: u64,
+    /// Claims of ranges among these that took longer than others wait for them.
+    pub late: u64,
     /// Measured requests of ranges that met others' covers, and nobody's units, when they began.
     pub false_conflicts: u64,
     /// Measured transactions that were given up for good.
@@ -264,6 +266,7 @@ impl Tally {
         self.skipped += other.skipped;
         self.lost += other.lost;
         self.aborts += other.aborts;
+        self.late += other.late;
         self.false_conflicts += other.false_conflicts;
         self.given_up += other.given_up;
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);

@@ -71,11 +71,14 @@ impl<E: Counting, L: Lock<E>> Laps for Ranges<E, L> {
         tally: &'a mut Tally,
     ) -> LocalFuture<'a, Result<(), Failure>> {
         let judge = RangeJudge { judge, own: self.face.own, kind: &self.kind };
-        let retried = || self.face.site.client.events().retried;
+        let events = || self.face.site.client.events();
         Box::pin(async move {
-            let before = retried();
+            let before = events();
             cycles(&self.face, judge, draws, pace, course, tally).await?;
-            tally.aborts += retried() - before;
+            let after = events();
+            let late = after.aborted - before.aborted;
+            tally.aborts += after.retried - before.retried + late;
+            tally.late += late;
             Ok(())
         })
     }

@@ -100,6 +100,9 @@ pub struct RangeRow {
     pub false_conflicts: u64,
     /// Claims that were undone, or refused, and made again.
     pub aborts: u64,
+    /// Those among them that were undone since they took longer than others wait for them.
+    #[serde(default)]
+    pub late: u64,
 }
 
 /// What transactions came to. A row's acquisitions are then commits, its times those from a
@@ -164,7 +167,7 @@ pub fn table(rows: &[Row]) -> Table {
     let txn = rows.iter().any(|row| row.txn.is_some());
     header.extend(if txn { ["aborts", "given up"].as_slice() } else { &[] });
     let ranges = rows.iter().any(|row| row.ranges.is_some());
-    header.extend(if ranges { ["false conflicts", "aborts"].as_slice() } else { &[] });
+    header.extend(if ranges { ["false conflicts", "aborts", "late"].as_slice() } else { &[] });
     header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
     let flock = rows.iter().any(|row| row.ratio_to_flock.is_some());
     let threads = rows.iter().any(|row| row.threads > 1);
@@ -197,7 +200,8 @@ fn cells_of(row: &Row, alone: bool, counted: bool) -> Vec<String> {
     };
     cells.extend(counts.map(count).into_iter().filter(|_| counted));
     cells.extend(row.txn.iter().flat_map(|txn| [txn.aborts, txn.given_up]).map(grouped));
-    cells.extend(row.ranges.iter().flat_map(|row| [row.false_conflicts, row.aborts]).map(grouped));
+    let of_ranges = row.ranges.iter().flat_map(|row| [row.false_conflicts, row.aborts, row.late]);
+    cells.extend(of_ranges.map(grouped));
     if alone {
         // What was measured at its one face stands there.
         let is_there = |face| row.measured_at == "client" || row.face == face;

@@ -32,6 +32,12 @@ pub enum Event {
         /// The lock.
         lock: Addr,
     },
+    /// What this client had claimed of the lock it gave back, since that had taken it longer than
+    /// others wait: an abort, of a lock that has such a time.
+    Aborted {
+        /// The lock.
+        lock: Addr,
+    },
     /// The lock was repaired by somebody else while this client was in line; it began again.
     Restarted {
         /// The lock.
@@ -60,6 +66,8 @@ pub struct EventCounts {
     pub repaired: u64,
     /// [`Event::Retried`].
     pub retried: u64,
+    /// [`Event::Aborted`].
+    pub aborted: u64,
     /// [`Event::Restarted`].
     pub restarted: u64,
     /// [`Event::Expired`].
@@ -76,6 +84,7 @@ impl EventCounts {
             Event::PeerDied { .. } => &mut self.peers_died,
             Event::Repaired { .. } => &mut self.repaired,
             Event::Retried { .. } => &mut self.retried,
+            Event::Aborted { .. } => &mut self.aborted,
             Event::Restarted { .. } => &mut self.restarted,
             Event::Expired { .. } => &mut self.expired,
             Event::Superseded { .. } => &mut self.superseded,
@@ -99,6 +108,7 @@ mod tests {
             Event::PeerDied { lock, peer },
             Event::Repaired { lock, generation: 1, dead_readers: 0 },
             Event::Retried { lock },
+            Event::Aborted { lock },
             Event::Restarted { lock },
             Event::Expired { lock },
             Event::Superseded { lock },
@@ -112,23 +122,34 @@ mod tests {
                     peers_died,
                     repaired,
                     retried,
+                    aborted,
                     restarted,
                     expired,
                     superseded,
                 } = counts;
-                [stale_messages, peers_died, repaired, retried, restarted, expired, superseded]
+                [
+                    stale_messages,
+                    peers_died,
+                    repaired,
+                    retried,
+                    aborted,
+                    restarted,
+                    expired,
+                    superseded,
+                ]
             };
             let added: Vec<u64> =
                 all(counts).iter().zip(all(fresh)).map(|(now, before)| now - before).collect();
             let mut sorted = added.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, [0, 0, 0, 0, 0, 0, 2], "{event:?}");
+            assert_eq!(sorted, [0, 0, 0, 0, 0, 0, 0, 2], "{event:?}");
         }
         let each = EventCounts {
             stale_messages: 2,
             peers_died: 2,
             repaired: 2,
             retried: 2,
+            aborted: 2,
             restarted: 2,
             expired: 2,
             superseded: 2,

@@ -175,6 +175,10 @@ pub struct Promises {
     pub acts_on_memory: bool,
     /// How long a client may hold before others take the lock away, if they do from the living.
     pub lease_ns: Option<Nanos>,
+    /// How long clients wait so that others have done something, who look at their own clocks, in
+    /// nanoseconds; `None`: no clock decides who holds. It excludes then as long as clocks go apart
+    /// no faster than the contract of the fabric lets them. Where they do, no token tells.
+    pub waits_out_ns: Option<Nanos>,
     /// Within how long from when it is posted, in nanoseconds, a verb that adds to the word must
     /// take effect, if ever, for this lock to exclude; `None`: at any time. Where one comes later
     /// still, no writer is granted a token twice and the late one has the lower, but a reader's
@@ -252,6 +256,7 @@ impl Promises {
         leaves_mail: false,
         acts_on_memory: false,
         lease_ns: None,
+        waits_out_ns: None,
         adds_within_ns: None,
         lingers_ns: 0,
         served: false,

@@ -41,12 +41,11 @@ pub struct Config {
     /// not, time passes only when nothing else can.
     pub hasty: bool,
     /// Explored mode: whether anybody does something because of what a clock shows. If so, the time
-    /// is part of the state, and passes in waits and pauses alone; and waits on words end by the
-    /// clock, too, if nothing else can happen, as they do in any case from the moment at which
-    /// somebody crashes or is paused.
+    /// is part of the state, and passes in waits and pauses alone.
     pub clocks_decide: bool,
-    /// Explored mode: words may be kept as they are for long, so that waits on them end by the
-    /// clock, if nothing else can happen, though nobody has crashed or is paused.
+    /// Explored mode: words may be kept as they are for long, or mean something else in time, so
+    /// that waits on them end by the clock, if nothing else can happen, as they do in any case from
+    /// the moment at which somebody crashes or is paused.
     pub words_keep: bool,
     /// Explored mode, where clocks decide: within how many nanoseconds from when it is posted a
     /// verb that adds takes effect, if ever. What adds cannot tell that it comes late, so that a

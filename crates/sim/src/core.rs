@@ -136,7 +136,7 @@ impl Core {
             candidates: Vec::new(),
             last: 0,
             abandoned: false,
-            disturbed: config.clocks_decide || config.words_keep,
+            disturbed: config.words_keep,
             clocks_decide: config.clocks_decide,
             adds_within_ns: config.adds_within_ns,
             halted: Vec::new(),

@@ -106,7 +106,10 @@ impl Contestant {
                 return;
             }
         }
-        self.trial.bench.borrow_mut().recoveries += recoveries(self.client().events());
+        let events = self.client().events();
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.recoveries += recoveries(events);
+        bench.befell.aborts += events.aborted;
     }
 
     /// The memory that it was attached to is no more. It attaches to the next, as another endpoint,

@@ -28,13 +28,20 @@ fn config(scenario: &Scenario, terms: &Terms) -> Config {
         slots_per_endpoint: terms.crew.slots(scenario),
         hasty: scenario.hasty,
         slow_completions: scenario.slow,
-        clocks_decide: terms.lease_ns.is_some(),
-        // A try of a lock that is held for long loses patience.
-        words_keep: scenario.tries != 0 && scenario.hold_ns > 0 || scenario.nests_ranges(),
+        clocks_decide: terms.lease_ns.is_some() || terms.waits_out_ns.is_some(),
+        words_keep: words_keep(scenario, terms),
         adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
         events_max: Some(EVENTS_MAX),
         ..Config::default()
     }
+}
+
+/// Whether those who wait for a word to change must look at a clock as well: a lease ends though
+/// the word that tells of it is as before, and a try of a lock that is held for long loses
+/// patience.
+fn words_keep(scenario: &Scenario, terms: &Terms) -> bool {
+    let outlasts_tries = scenario.tries != 0 && scenario.hold_ns > 0;
+    terms.lease_ns.is_some() || outlasts_tries || scenario.nests_ranges()
 }
 
 /// A run.

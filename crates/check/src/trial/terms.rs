@@ -37,10 +37,12 @@ pub struct Terms {
     /// Within how long verbs that add take effect, where exclusion rests on it and clocks go as the
     /// contract says.
     pub adds_within_ns: Option<Nanos>,
+    /// How long its clients wait so that others have done something by their clocks, if they do.
+    pub waits_out_ns: Option<Nanos>,
     /// Where the parts of its units begin for which the locks of a scenario stand, and where the
     /// last one ends; none if it is had as a whole.
     pub parts: &'static [u32],
-    /// By what pauses are measured: the lease, if there is one.
+    /// By what pauses are measured: the lease, if there is one, or what clients wait out.
     pub pause_ns: Nanos,
     /// Which clients of a scenario are tasks of one.
     pub crew: Crew,

@@ -593,7 +593,8 @@ fn range_row(course: RangeCourse, median: &Outcome) -> RangeRow {
     let sum = |of: fn(&Tally) -> u64| median.tallies.iter().map(of).sum();
     let RangeCourse { lengths: range, space, align } = course;
     let false_conflicts = sum(|tally| tally.false_conflicts);
-    RangeRow { range, space, align, false_conflicts, aborts: sum(|tally| tally.aborts) }
+    let (aborts, late) = (sum(|tally| tally.aborts), sum(|tally| tally.late));
+    RangeRow { range, space, align, false_conflicts, aborts, late }
 }
 
 fn txn_row(course: TxnCourse, median: &Outcome) -> TxnRow {

@@ -47,6 +47,7 @@ fn of(row: &Row) -> Value {
         p99: times.p99 as f64,
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
         false_conflicts: row.ranges.map_or(0.0, |ranges| ranges.false_conflicts as f64 / all),
+        aborts: row.ranges.map_or(0.0, |ranges| ranges.late as f64 / all),
         violations: row.violations,
         ..Value::alone(row.goodput_per_s)
     }

@@ -22,6 +22,7 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-7", include_str!("../../figures/citron-7.toml")),
     ("citron-8", include_str!("../../figures/citron-8.toml")),
     ("citron-11", include_str!("../../figures/citron-11.toml")),
+    ("citron-12", include_str!("../../figures/citron-12.toml")),
     ("citron-table2", include_str!("../../figures/citron-table2.toml")),
     ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
     (NATIVE, include_str!("../../figures/held.toml")),
@@ -185,6 +186,8 @@ pub enum Measure {
     P50,
     /// The 99th percentile of times.
     P99,
+    /// Claims of ranges that came too late, of each acquisition.
+    Aborts,
     /// The point of the axis at which there are the most operations a second.
     PeakAt,
     /// Compares that failed, of each operation of a store.
@@ -204,7 +207,7 @@ pub enum Measure {
 impl Measure {
     /// Of two values the one that is better.
     pub fn best(self, a: f64, b: f64) -> f64 {
-        if matches!(self, Self::Mean | Self::P50 | Self::P99 | Self::Retries) {
+        if matches!(self, Self::Mean | Self::P50 | Self::P99 | Self::Aborts | Self::Retries) {
             a.min(b)
         } else {
             a.max(b)

@@ -19,6 +19,8 @@ pub struct Value {
     pub verbs: [f64; 4],
     /// Requests that met others without need, of all.
     pub false_conflicts: f64,
+    /// Claims that came too late, of all requests.
+    pub aborts: f64,
     /// Holders that overlapped.
     pub violations: u64,
     /// What else was measured of a store, and how.
@@ -37,6 +39,7 @@ impl Value {
             p99: 0.0,
             verbs: [0.0; 4],
             false_conflicts: 0.0,
+            aborts: 0.0,
             violations: 0,
             #[cfg(feature = "ycsb")]
             store: None,
@@ -50,6 +53,7 @@ impl Value {
             Measure::Mean => self.mean,
             Measure::P50 => self.p50,
             Measure::P99 => self.p99,
+            Measure::Aborts => self.aborts,
             measure => self.of_store(measure),
         }
     }

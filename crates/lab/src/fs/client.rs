@@ -232,11 +232,14 @@ impl<E: WideAtomics + SyncedClock + Counting> Laps for FsClient<E> {
         _: Course,
         tally: &'a mut Tally,
     ) -> LocalFuture<'a, Result<(), Failure>> {
-        let retried = || self.locks().events().retried;
+        let undone = || {
+            let events = self.locks().events();
+            events.retried + events.aborted
+        };
         Box::pin(async move {
-            let before = retried();
+            let before = undone();
             self.go(judge, pace, tally).await?;
-            tally.aborts += retried() - before;
+            tally.aborts += undone() - before;
             Ok(())
         })
     }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{Link, MaskedCas, MaskedFaa, Verb};
+use farlock_fabric::{Link, MaskedCas, MaskedFaa, Nanos, Verb, Wait};
 
 use super::tampered::Flaw;
 use crate::record::citron::word::{GET_IN_LINE, NOTIFY, NodeWord, RETRACT};
@@ -31,6 +31,30 @@ impl Flaw for LooksOnce {
     fn links(&self, index: usize, old: u128) -> u128 {
         let again = self.again.get().is_some_and(|again| index >= again);
         if again { old & !u128::from(OCC) } else { old }
+    }
+}
+
+/// How long owners wait in the locks of these exhibits before they look below, in nanoseconds.
+pub const WAIT_NS: Nanos = 15_000;
+
+/// The owner of a node looks below at once: who has seen that vacant may notify it later.
+#[derive(Debug, Default)]
+pub struct LooksAtOnce;
+
+impl Flaw for LooksAtOnce {
+    fn waits<'w>(&self, wait: Wait<'w>) -> Wait<'w> {
+        let waits_for_time = wait.word.is_none() && wait.interval == Some(WAIT_NS);
+        Wait { interval: if waits_for_time { Some(0) } else { wait.interval }, ..wait }
+    }
+}
+
+/// Who has taken longer than owners wait does not give way: by its clock no time has passed.
+#[derive(Debug, Default)]
+pub struct NeverLate;
+
+impl Flaw for NeverLate {
+    fn tells_time(&self, _: Nanos) -> Nanos {
+        0
     }
 }
 

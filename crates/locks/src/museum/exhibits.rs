@@ -4,7 +4,9 @@ use std::any::TypeId;
 
 use farlock_fabric::WideAtomics;
 
-use super::citron_flaws::{AbortIsRelease, LateBits, LooksOnce, ReaderUnseen};
+use super::citron_flaws::{
+    AbortIsRelease, LateBits, LooksAtOnce, LooksOnce, NeverLate, ReaderUnseen, WAIT_NS,
+};
 use super::declock_printed::{ExactTurn, HolderAcknowledges, WaitsForNote};
 use super::flaws::{
     DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, HoldsForever, LateRelease,
@@ -206,6 +208,11 @@ exhibits! {
         "DecLock as printed: a waiter that gives up takes the grant with it";
     "looks-once", LooksOnce, citron(), true, true, Nothing at 4 locks,
         "Citron without its waits for time: who has notified those above looks at them no more";
+    "looks-at-once", LooksAtOnce, timed_citron(), true, true, Nothing at 4 locks,
+        "Citron with clocks: the owner of a node looks below before those have had their time that \
+         have seen it vacant";
+    "never-late", NeverLate, timed_citron(), true, true, Nothing at 4 locks,
+        "Citron with clocks: who has taken longer than owners wait does not give way";
     "waits-for-own", Sound, Exclusive { exempts: false, ..citron() }, true, true,
         Nothing at 4 locks,
         "Citron as printed: who has one of two nodes waits for who occupies one above both";
@@ -305,6 +312,11 @@ fn leased_shiftlock() -> Extended {
 /// Citron on a small tree, that looks seldom.
 fn citron() -> Exclusive {
     Exclusive { leaf_units: 1, poll_ns: 2_500_000, ..Exclusive::default() }
+}
+
+/// The same with a time that owners wait.
+fn timed_citron() -> Exclusive {
+    Exclusive { wait_ns: Some(WAIT_NS), ..citron() }
 }
 
 /// One whose looks are overtaken.

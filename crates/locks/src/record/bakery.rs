@@ -30,7 +30,7 @@ const TRUST_NS: Nanos = 100_000;
 /// How long they are then trusted if there are too many to watch, in nanoseconds.
 const TRUST_AGAIN_NS: Nanos = 10_000_000;
 /// Clocks go apart by at most one part in so many.
-const DRIFT_ONE_IN: u64 = 10_000;
+pub(crate) const DRIFT_ONE_IN: u64 = 10_000;
 /// The bounds of the random pause of those who begin again (section A.3: R and L), in nanoseconds.
 const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
 /// After so many doublings the bound is the highest.

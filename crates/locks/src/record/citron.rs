@@ -46,6 +46,11 @@ const LEVELS: u8 = 3;
 const NODES: usize = 2;
 /// From those who notify to those who look (section 4.7).
 const DISTANCE: u8 = 4;
+/// How long an owner waits before it looks below, where it does: three round trips of 5 us each
+/// (section 3.5.5).
+const WAIT_NS: Nanos = 15_000;
+/// The least: nobody looks above and notifies in less.
+const WAIT_NS_MIN: Nanos = 1_000;
 /// How often others may come before a request for several units of a leaf.
 const OUTRUN: u8 = 4;
 /// Of so many nodes a holder remembers the tickets.
@@ -77,6 +82,10 @@ pub struct Citron<const SHARES: bool> {
     /// How many levels above the lowest that it must see the owner of a node looks, and every how
     /// manyth above its own a client notifies.
     pub distance: u8,
+    /// For how long the owner of a node waits before it looks below, in nanoseconds, as the paper
+    /// has it: those who have not notified it by then give way by their own clocks. `None`: they
+    /// look above once more, and no clock decides.
+    pub wait_ns: Option<Nanos>,
     /// Whether who occupies a node above one that a request has does not keep it from its others.
     /// The paper has no such rule: requests of two nodes deadlock there.
     pub exempts: bool,
@@ -142,6 +151,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             is_exact: false,
             refines: false,
             distance: DISTANCE,
+            wait_ns: None,
             exempts: true,
             keeps_turn: false,
             keeps_token: false,
@@ -177,6 +187,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             nodes_max: (!self.is_exact).then_some(self.nodes_max),
             refines: self.refines,
             distance: self.distance,
+            wait_ns: self.wait_ns,
             shares: SHARES,
             exempts: self.exempts,
             counts: self.counts,
@@ -335,11 +346,13 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// many levels as so many units need, `crown=COUNT` of these that a tree of the first
     /// units has not, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `refine=yes` for that where a request would wait with
-    /// something in its hands, `m=COUNT` levels between clients that meet; `tokens=no` where nobody
-    /// needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
-    /// before a request takes units of a leaf one by one; `eager=yes` where it asks for units that
-    /// it has found taken, as where a server waits with that; `shelf=BLOCKS` behind the tree, where
-    /// all holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
+    /// something in its hands, `m=COUNT` levels between clients that meet; `wait=NANOS` before the
+    /// owner of a node looks below, where clocks decide, of a lock without readers; `tokens=no`
+    /// where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others
+    /// that come before a request takes units of a leaf one by one; `eager=yes` where it asks for
+    /// units that it has found taken, as where a server waits with that; `shelf=BLOCKS` behind the
+    /// tree, where all holds are written down; `poll=NANOS` between two reads, `spins=COUNT`,
+    /// `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => {
@@ -360,6 +373,9 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),
             "refine" => Some(Setting::yes_or_no(&mut self.refines)),
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
+            "wait" if !SHARES => {
+                Some(Setting::nanos(self.wait_ns.get_or_insert(WAIT_NS), WAIT_NS_MIN))
+            }
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
             "outrun" => Some(Setting::count(&mut self.outrun_max, 0..=u8::MAX)),
@@ -380,9 +396,17 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
                 _ => &[0, 1, 4, 8, 16],
             },
             has_many_verbs: true,
+            // Of a lock without readers alone.
+            larger: if SHARES { &[] } else { &["wait=15000"] },
             ..Proof::SLEEPER
         };
-        Promises { tries_tell_truth: true, withdraws: true, proof, ..Promises::EXCLUSION }
+        Promises {
+            tries_tell_truth: true,
+            withdraws: true,
+            waits_out_ns: self.wait_ns,
+            proof,
+            ..Promises::EXCLUSION
+        }
     }
 
     /// All units of its nodes, which cover one interval. A leaf is had by the unit.

@@ -5,7 +5,7 @@
 //! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
 //! waiters in line look for the one before them, and pass over it.
 
-use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
 use super::living::living;
@@ -26,6 +26,8 @@ enum Step {
     Wait(Bar),
     /// It waits in line at its next node, with this ticket.
     Line(u16),
+    /// It has claimed its next node, and waits until those have had their time that may be below.
+    Settle,
     /// It has claimed its next node, and waits for these.
     Below(Vec<Wanted>),
 }
@@ -36,13 +38,14 @@ impl Step {
         match self {
             Self::Take(_) | Self::Wait(_) => Stage::Nothing,
             Self::Line(ticket) => Stage::Line(*ticket),
-            Self::Below(_) => Stage::Claimed,
+            Self::Settle | Self::Below(_) => Stage::Claimed,
         }
     }
 
-    /// Whether it waits.
+    /// Whether it waits for others.
     fn waits(&self) -> bool {
-        !matches!(self, Self::Take(_)) && !matches!(self, Self::Below(wanted) if wanted.is_empty())
+        !matches!(self, Self::Take(_) | Self::Settle)
+            && !matches!(self, Self::Below(wanted) if wanted.is_empty())
     }
 
     /// A number for what an explorer has to tell apart.
@@ -54,6 +57,7 @@ impl Step {
             }
             Self::Wait(bar) => 3 | bar.code() << 3,
             Self::Line(ticket) => 4 | u64::from(*ticket) << 3,
+            Self::Settle => 6,
             Self::Below(wanted) => wanted.iter().fold(5, |sum: u64, &(node, half, _)| {
                 sum.rotate_left(9) ^ u64::from(node.index()) << 1 ^ half as u64
             }),
@@ -72,7 +76,11 @@ impl Params {
         let mut step = self.resume(site, course).await?;
         loop {
             let [units, has, tickets, token] = course.survivors();
-            site.endpoint.checkpoint(&[units, has, tickets, token, step.code()]);
+            let seen_at = match step {
+                Step::Take(Some(_)) if self.plan.is_timed() => site.opened_at(),
+                _ => 0,
+            };
+            site.endpoint.checkpoint(&[units, has, tickets, token, step.code(), seen_at]);
             if site.is_withdrawn() {
                 self.leave(site, course, step.stage()).await?;
                 if site.is_withdrawn() {
@@ -93,6 +101,10 @@ impl Params {
                 Step::Take(way) => self.take_next(site, course, way).await?,
                 Step::Wait(bar) => self.wait_out(site, course, bar).await?,
                 Step::Line(ticket) => self.stand_in_line(site, course, ticket).await?,
+                Step::Settle => {
+                    keep(site, course, Stage::Claimed);
+                    Step::Below(self.settle(site, course).await?)
+                }
                 Step::Below(wanted) => self.await_below(site, course, wanted).await?,
             };
         }
@@ -179,6 +191,7 @@ impl Params {
         let step = match stage {
             Stage::Nothing => Step::Take(None),
             Stage::Line(ticket) => Step::Line(ticket),
+            Stage::Claimed if self.plan.is_timed() => Step::Settle,
             Stage::Claimed => Step::Below(self.look_below(site, &course).await?),
         };
         *wanted = course.behind_as(wanted);
@@ -343,6 +356,17 @@ impl Params {
         way: Way,
     ) -> Result<Step, Fault> {
         Ok(match self.claim(site, course, by, way).await? {
+            Claim::Late => {
+                site.event(Event::Aborted { lock: site.lock });
+                if let Some(most_ns) = course.comes_late() {
+                    self.rest(site, course, most_ns).await;
+                }
+                Step::Take(None)
+            }
+            Claim::Early => {
+                self.hush(site, course).await?;
+                Step::Settle
+            }
             Claim::Undone(bar) => {
                 site.event(Event::Retried { lock: site.lock });
                 bar.map_or(Step::Take(None), Step::Wait)
@@ -361,6 +385,15 @@ impl Params {
                 }
             }
         })
+    }
+
+    /// Pauses with nothing at the next node, for no longer than this.
+    async fn rest<E: WideAtomics>(&self, site: &Site<'_, E>, course: &Course, most_ns: Nanos) {
+        course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        keep(site, course, Stage::Nothing);
+        let interval = Some(site.endpoint.random() % most_ns);
+        let wait = Wait { interval, patience: self.patience, ..Wait::default() };
+        site.wait_or_withdraw(wait, false).await;
     }
 
     /// Takes a ticket of the next node.

@@ -7,6 +7,7 @@ use super::living::{Living, living};
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
 use super::take::{By, Claim, look};
 use super::word::NodeWord;
+use crate::event::Event;
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -84,6 +85,10 @@ impl Params {
         course: &mut Course,
     ) -> Result<bool, Fault> {
         course.tries();
+        if self.plan.is_timed() && course.has_internal() {
+            // Its owner waits before it looks below.
+            return Ok(false);
+        }
         while !course.is_complete() {
             match self.attempt_next(site, course).await? {
                 Next::Taken => continue,
@@ -143,10 +148,18 @@ impl Params {
             Ok(way) => way,
             Err(bar) => return Ok(Next::Barred(bar)),
         };
-        Ok(match self.claim(site, course, By::Free, way).await? {
-            Claim::Undone(bar) => bar.map_or(Next::Changed, Next::Barred),
-            Claim::Made(below, _) if !below.is_empty() => Next::Beside(below),
-            Claim::Made(..) => {
+        let below = match self.claim(site, course, By::Free, way).await? {
+            Claim::Undone(bar) => return Ok(bar.map_or(Next::Changed, Next::Barred)),
+            Claim::Late => {
+                site.event(Event::Aborted { lock: site.lock });
+                return Ok(Next::Changed);
+            }
+            Claim::Made(below, _) => below,
+            Claim::Early => self.settle(site, course).await?,
+        };
+        Ok(match below.is_empty() {
+            false => Next::Beside(below),
+            true => {
                 course.takes_next();
                 Next::Taken
             }

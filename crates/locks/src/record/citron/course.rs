@@ -138,6 +138,9 @@ pub(super) struct Plan {
     pub(super) refines: bool,
     /// From those who notify to those who look.
     pub(super) distance: u8,
+    /// For how long the owner of a node waits before it looks below, where no client looks above
+    /// once more.
+    pub(super) wait_ns: Option<Nanos>,
     /// Whether nodes have a word for readers as well.
     pub(super) shares: bool,
     /// Whether requests are exempt from who occupies a node above one of theirs.
@@ -173,6 +176,11 @@ pub(super) const TREE: u64 = 64;
 const MOVES: u64 = 16;
 
 impl Plan {
+    /// Whether exclusion rests on what clocks show.
+    pub(super) const fn is_timed(&self) -> bool {
+        self.wait_ns.is_some()
+    }
+
     /// How many words a node has.
     pub(super) const fn halves(&self) -> u16 {
         1 + self.shares as u16
@@ -283,6 +291,10 @@ const BRIEFLY_NS: Nanos = 1_000_000;
 const ASK_AGAIN_NS: Nanos = 100_000;
 /// How often it does: up to 1.6 s.
 const ASKED_MAX: u8 = 14;
+/// After so many claims in a row that were late a request rests before it begins the next one.
+const LATE_IN_A_ROW: u8 = 4;
+/// How often the bound of such rests is doubled: up to 1 ms, where owners wait for 15 us.
+const RESTS_DOUBLED_MAX: u8 = 6;
 
 /// How often it pauses for those it lets through, each time for twice as long, at least.
 const PAUSES_LEAST: u8 = 3;
@@ -341,6 +353,8 @@ pub(super) struct Course {
     /// Where units end that its client holds to the left of these, by other requests, and those
     /// that it holds as a writer.
     held_before: [u64; 2],
+    /// How often in a row it was late for the owners above its next node.
+    late: u8,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -386,6 +400,7 @@ impl Course {
             is_part,
             whole: None,
             held_before: [0; 2],
+            late: 0,
             steps_back: 0,
             token: None,
         }
@@ -455,7 +470,7 @@ impl Course {
 
     /// It has its next node, or some more units of that, and goes on to what is behind.
     pub(super) fn takes_next(&mut self) {
-        self.contends = false;
+        (self.contends, self.late) = (false, 0);
         match self.completes_next() {
             true => {
                 self.has += 1;
@@ -546,6 +561,15 @@ impl Course {
         !self.one_by_one || u32::from(self.part) + u32::from(self.run) == self.units_wanted()
     }
 
+    /// It was late for the owners above its next node. For how long it rests then at most, in
+    /// nanoseconds, if that was so several times: where all are late, since they are many, fewer
+    /// are to go on.
+    pub(super) fn comes_late(&mut self) -> Option<Nanos> {
+        self.late = self.late.saturating_add(1);
+        let doublings = self.late.checked_sub(LATE_IN_A_ROW)?.min(RESTS_DOUBLED_MAX);
+        self.plan.wait_ns.map(|wait_ns| wait_ns << doublings)
+    }
+
     /// It has given all back, so that others go on that wait for it, and for which it waits.
     pub(super) fn steps_back(&mut self) {
         self.steps_back = (self.steps_back + 1).min(STEPS_BACK_MAX);
@@ -620,13 +644,22 @@ impl Course {
         has_one.then(|| self.tickets[self.has])
     }
 
+    /// Whether any of its nodes is no leaf.
+    pub(super) fn has_internal(&self) -> bool {
+        self.nodes.iter().any(|&node| !self.plan.tree.is_leaf(node))
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.has == self.nodes.len()
     }
 
-    /// Whether the node that it is about to have is its last, with which its grant is counted.
+    /// Whether the node that it is about to have is its last, with which its grant is counted. Not
+    /// with a time to wait: a claim reads nothing then by which a token could be told to be void.
     pub(super) fn counts_next(&self) -> bool {
-        self.plan.counts && self.has + 1 == self.nodes.len() && self.completes_next()
+        self.plan.counts
+            && !self.plan.is_timed()
+            && self.has + 1 == self.nodes.len()
+            && self.completes_next()
     }
 
     /// The nodes that it has.
@@ -826,6 +859,7 @@ impl Course {
         let leaf = u64::from(self.part) << 1 | u64::from(self.one_by_one);
         let leaf = leaf | u64::from(self.outrun) << 8 | u64::from(self.run) << 16;
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
-        [self.units_word(), steps, tickets, token ^ u64::from(self.asked) << 56]
+        let waits = u64::from(self.late) << 48 | u64::from(self.asked) << 56;
+        [self.units_word(), steps, tickets, token ^ waits]
     }
 }

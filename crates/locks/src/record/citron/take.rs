@@ -1,15 +1,22 @@
 //! Taking a node of a range, and giving it back (algorithm 2).
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
+use farlock_fabric::{
+    Addr, Endpoint, Fault, MaskedCas, MaskedFaa, Nanos, Posted, Verb, Wait, WideAtomics,
+};
 
 use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
 use super::repair::{Bar, Params, Until, Wanted};
 use super::tree::Node;
 use super::word::{self, CountWord, NodeWord};
+use crate::record::bakery::DRIFT_ONE_IN;
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
+
+/// By how much two spans differ at most that two clocks tell at the same rate, in nanoseconds: each
+/// of them by less than one.
+const TICKS_NS: Nanos = 2;
 
 /// Reads a node.
 pub(super) fn looking(plan: Plan, lock: Addr, node: Node) -> Verb<'static> {
@@ -39,11 +46,12 @@ fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
     course.next().ancestors().filter(move |&node| counts || minds(node))
 }
 
-/// Those that are looked at before the node is claimed. What decides is what is read after: but a
-/// leaf's bits are taken only when it was seen that no cleaner occupies the parent, since that one
-/// trusts that a client which says later that it may take bits sees it.
+/// Those that are looked at before the node is claimed. What decides is what is read after, if
+/// there is no time to wait: but a leaf's bits are taken only when it was seen that no cleaner
+/// occupies the parent, since that one trusts that a client which says later that it may take bits
+/// sees it.
 fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
-    let most = match (course.counts_next(), course.mask()) {
+    let most = match (course.counts_next() || course.plan.is_timed(), course.mask()) {
         (true, _) => usize::MAX,
         (false, Some(_)) => 1,
         (false, None) => 0,
@@ -55,6 +63,10 @@ fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
 /// is counted with that node, of its window below it as well.
 pub(super) fn look<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Posted {
     let (node, plan, lock) = (course.next(), course.plan, site.lock);
+    if plan.is_timed() {
+        // Nobody whom these reads do not see has occupied a node above before.
+        site.opens_at(site.endpoint.now());
+    }
     let up = std::iter::once(node).chain(looked_at(course)).map(|node| looking(plan, lock, node));
     let down = looking_below(plan, lock, node).skip(1).filter(|_| course.counts_next());
     post(site.endpoint, up.chain(down))
@@ -232,8 +244,13 @@ pub(super) enum Claim {
     /// The node is taken, and nobody above it is in the way; at it or below it there may be some.
     /// And the way to the one behind it, if that is known.
     Made(Vec<Wanted>, Option<Way>),
+    /// The same, but who is there is seen only when those have had their time that had seen the
+    /// node vacant: see [`Params::settle`].
+    Early,
     /// It was undone: for what was in the way, if that was not another claim.
     Undone(Option<Bar>),
+    /// It was undone, since it took longer than owners of nodes above wait.
+    Late,
 }
 
 /// The verbs that give back the node with this number, of a leaf these bits, and what it was
@@ -381,6 +398,11 @@ fn claiming<E: Endpoint>(
     verbs.extend(counting(lock, course, course.notified_next(), word::NOTIFY).map(Link::from));
     let mut links = Links { own: verbs.len(), above: 0, below: 0 };
     let is_leaf = course.mask().is_some();
+    if plan.is_timed() {
+        // What is above was read before, and what is below is read later.
+        let posted = (!verbs.is_empty()).then(|| site.endpoint.post_chain(&verbs));
+        return Claiming { posted, links, takes, grant: None, has_bits, notified, behind: None };
+    }
     if is_leaf && plan.shares {
         let sees_bits = counts && !course.is_exclusive();
         verbs.push(Link::from(match sees_bits {
@@ -457,6 +479,19 @@ fn in_its_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) ->
     wanted
 }
 
+/// Whether a claim has taken so long, since those above were looked at, that the owner of one of
+/// them may have looked below already: it may have occupied that as soon as it was seen vacant.
+/// By this client's clock, which may go so much slower than that one's.
+fn is_too_late<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> bool {
+    // Where there is nobody above whom it minds nobody above waits for it.
+    let Some(wait_ns) = course.plan.wait_ns.filter(|_| above(course).next().is_some()) else {
+        return false;
+    };
+    let passed_ns = site.endpoint.now().saturating_sub(site.opened_at());
+    let apart_ns = wait_ns.div_ceil(DRIFT_ONE_IN) + TICKS_NS;
+    passed_ns > wait_ns.saturating_sub(apart_ns)
+}
+
 impl Params {
     /// Counts the grant of a request that has all its nodes, if it was not counted with the last.
     pub(super) async fn count<E: WideAtomics>(
@@ -482,31 +517,37 @@ impl Params {
         by: By,
         way: Way,
     ) -> Result<Claim, Fault> {
-        let lock = site.lock;
         course.tickets[course.has] = way.ticket;
         let has_turn = (by == By::Turn).then_some(way.ticket);
         let ticket = course.ticket().or(has_turn);
         let stand = Stand { phase: Phase::Claiming, claims: true, ticket };
         let comes_for_bits = course.contends && course.bits().is_some();
-        course.asks = comes_for_bits && self.is_patient(site, course);
-        course.publish(site, stand);
-        if comes_for_bits && !self.take_bits(site, course).await? {
-            course.asks = false;
+        if comes_for_bits && !self.take_bits(site, course, stand).await? {
             return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
         }
-        if std::mem::take(&mut course.asks) {
-            course.publish(site, stand);
-        }
+        course.publish(site, stand);
         let chain = claiming(site, course, by, way.ticket, comes_for_bits);
         if let Some(posted) = chain.posted {
             site.endpoint.completion(posted).await?;
         }
         let is_taken = has_taken(site, course, &chain);
-        let barred = first_in_the_way(site, course, (chain.links.above..).zip(above(course)));
+        let is_late = is_too_late(site, course);
+        let barred = match course.plan.is_timed() {
+            false => first_in_the_way(site, course, (chain.links.above..).zip(above(course))),
+            true => None,
+        };
         let crowded = (chain.notified..)
             .zip(course.notified_next())
             .find(|&(link, _)| NodeWord(site.endpoint.link(link).old as u64).is_crowded());
         let bar = match (is_taken, barred, crowded) {
+            (true, None, None) if is_late => {
+                self.undo_claim(site, course).await?;
+                return Ok(Claim::Late);
+            }
+            (true, None, None) if course.plan.is_timed() => {
+                let is_leaf = course.mask().is_some();
+                return Ok(if is_leaf { Claim::Made(Vec::new(), None) } else { Claim::Early });
+            }
             (true, None, None) => {
                 let below = in_its_way(site, course, chain.links);
                 let have_left = have_left(site, course, chain.links) != way.left;
@@ -521,18 +562,38 @@ impl Params {
         };
         match is_taken || chain.takes.is_none() {
             true => self.undo_claim(site, course).await?,
-            false => {
-                let back = counting(lock, course, course.notified_next(), word::RETRACT);
-                self.undo(site, course, back).await?;
-            }
+            false => self.undo_notes(site, course).await?,
         }
         Ok(Claim::Undone(bar))
     }
 
+    /// Takes back what counts the request for its next node, which it has not taken.
+    async fn undo_notes<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<(), Fault> {
+        let back = counting(site.lock, course, course.notified_next(), word::RETRACT);
+        self.undo(site, course, back).await
+    }
+
     /// Whether what takes bits for a request may be held back until they are free; of a reader if
-    /// it takes bits.
+    /// it takes bits. Where clocks decide it would be late.
     pub(super) fn is_patient<E: Endpoint>(&self, site: &Site<'_, E>, course: &Course) -> bool {
-        (self.is_eager || site.endpoint.holds_back()) && course.whole.is_none()
+        let is_held_back = self.is_eager || site.endpoint.holds_back();
+        is_held_back && course.whole.is_none() && !course.plan.is_timed()
+    }
+
+    /// Waits until whoever has seen the next node vacant before it was claimed has notified it, or
+    /// gives way, and looks who is at it and below. If the wait is dropped it begins anew.
+    pub(super) async fn settle<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<Vec<Wanted>, Fault> {
+        let (interval, patience) = (self.plan.wait_ns, self.patience);
+        site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+        self.look_below(site, course).await
     }
 
     /// Takes the bits of the next node and nothing else: where others come for the same ones, most
@@ -540,16 +601,21 @@ impl Params {
     async fn take_bits<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
+        stand: Stand,
     ) -> Result<bool, Fault> {
         let op = word::take(course.bits().expect("a leaf has bits"));
         let addr = course.plan.word(site.lock, course.next(), Half::Writers);
         let verb = Verb::MaskedCas64 { addr, op };
-        let posted = match self.is_patient(site, course) {
+        course.asks = self.is_patient(site, course);
+        course.publish(site, stand);
+        let posted = match course.asks {
             true => site.endpoint.post_patiently(verb, course.patience_ns()),
             false => site.endpoint.post(verb),
         };
-        site.endpoint.completion(posted).await?;
+        let completed = site.endpoint.completion(posted).await;
+        course.asks = false;
+        completed?;
         Ok(word::swapped(&op, site.endpoint.old() as u64))
     }
 

@@ -313,7 +313,6 @@ pub(crate) const CI: &[Step] = &[
             // Of two nodes and an ancestor of both, where the paper's text deadlocks.
             range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1:tokens=no"),
             // Of clients that wait for a time: any verb may take longer.
-            range!("0-16,0-4,3-4 --protocol citron:leaf=1:tokens=no:wait=15000:m=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:tokens=no:wait=15000:m=2"),
             range!("0-16,2-3 --crashes 1 --protocol citron:leaf=1:wait=15000"),
             range!("0-4,1-2 --cancels 1 --protocol citron:leaf=1:wait=15000"),
@@ -477,6 +476,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=1"),
+            range!("0-16,0-4,3-4 --protocol citron:leaf=1:wait=15000:m=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=4"),
             range!("0-16,0-4,3-4 --protocol citron:leaf=1:wait=15000:m=4"),
             check!("crash --locks 4 --protocol citron:leaf=1:wait=15000 --budget 60s --partial"),

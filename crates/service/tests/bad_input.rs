@@ -154,6 +154,7 @@ const COMMAND_LINES: &[Row] = &[
     ("kv put k v --ttl -1", 64, "usage"),
     ("kv put k v --ttl NaN", 64, "usage"),
     ("kv put k v --ttl 1e300", 64, "usage"),
+    ("kv put k v --ttl 1e12", 64, "usage"),
     ("kv put k v --ttl x", 64, "usage"),
     ("kv put k v --new --replace", 64, "usage"),
     ("kv put k v --token x", 64, "usage"),

@@ -193,7 +193,7 @@ mod tests {
             // SAFETY: the thread ends here, and nothing of it is used any more.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
-        let first = libc::pid_t::try_from(std::process::id()).unwrap();
+        let first = libc::pid_t::try_from(std::process::id()).expect("a process has a number");
         let handler = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
         // SAFETY: the handler does nothing but a system call.
         unsafe {

@@ -169,11 +169,15 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || "a number of seconds is expected, 0 or more".to_owned();
     let seconds: f64 = text.parse().map_err(|_| expected())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| match seconds > 0.0 {
+    let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= LONGEST);
+    span.ok_or_else(|| match seconds > 0.0 {
         true => "that is too long: leave it out to have no end".to_owned(),
         false => expected(),
     })
 }
+
+/// A century: clocks of nanoseconds go a little further than five.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// An exit status.
 fn status(text: &str) -> Result<u8, String> {

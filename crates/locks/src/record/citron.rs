@@ -83,7 +83,7 @@ pub struct Citron<const SHARES: bool> {
     /// manyth above its own a client notifies.
     pub distance: u8,
     /// For how long the owner of a node waits before it looks below, in nanoseconds, as the paper
-    /// has it: those who have not notified it by then give way by their own clocks. `None`: they
+    /// has it: newcomers that have not notified it by then give way by their clocks. `None`: they
     /// look above once more, and no clock decides.
     pub wait_ns: Option<Nanos>,
     /// Whether who occupies a node above one that a request has does not keep it from its others.

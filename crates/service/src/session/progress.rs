@@ -39,7 +39,7 @@ use crate::{AcquireError, SessionError};
 /// task that was woken posts its next verb by then, and need not wake the thread.
 const LINGER: Duration = Duration::from_millis(1);
 
-/// How often whoever waits looks whether the region's file is still there, in nanoseconds.
+/// How often a waiter looks whether the region's file is still there, in nanoseconds.
 pub(super) const LOOK_FOR_REGION_NS: Nanos = 50_000_000;
 
 /// Places made at one time.

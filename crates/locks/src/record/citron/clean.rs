@@ -22,7 +22,7 @@ use crate::want::Mode;
 const LOOKS: u64 = 4;
 
 /// How often a cleaner pauses, for so many nanoseconds, where clients ask for bits that nobody else
-/// has: until those are refused, who do not see the cleaner before.
+/// has: until those are refused. They do not see the cleaner before.
 const PAUSES: u64 = 16;
 const PAUSE_NS: Nanos = 1_000_000;
 

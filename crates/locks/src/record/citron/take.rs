@@ -244,8 +244,8 @@ pub(super) enum Claim {
     /// The node is taken, and nobody above it is in the way; at it or below it there may be some.
     /// And the way to the one behind it, if that is known.
     Made(Vec<Wanted>, Option<Way>),
-    /// The same, but who is there is seen only when those have had their time that had seen the
-    /// node vacant: see [`Params::settle`].
+    /// The same, but those below are seen only when newcomers that had seen the node vacant have
+    /// had their time: see [`Params::settle`].
     Early,
     /// It was undone: for what was in the way, if that was not another claim.
     Undone(Option<Bar>),
@@ -584,8 +584,8 @@ impl Params {
         is_held_back && course.whole.is_none() && !course.plan.is_timed()
     }
 
-    /// Waits until whoever has seen the next node vacant before it was claimed has notified it, or
-    /// gives way, and looks who is at it and below. If the wait is dropped it begins anew.
+    /// Waits until newcomers that saw the next node vacant before it was claimed have notified it
+    /// or given way, and looks at it and below. If the wait is dropped it begins anew.
     pub(super) async fn settle<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

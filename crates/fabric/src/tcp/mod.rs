@@ -58,6 +58,7 @@
 //! | a host falls silent | its clients' leases end |
 //! | the server is stopped | verbs wait for ten seconds, then the client gives the connection up; what it had stays its own for the server's host until the server goes on |
 
+mod busy_poll;
 mod client;
 mod clock;
 mod credentials;

@@ -33,6 +33,7 @@ use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
 use crate::home::home_id;
 use crate::shm::serving::Owner;
+use crate::tcp::busy_poll::BusyPoll;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::stream::Stream;
@@ -100,6 +101,8 @@ struct Incoming {
     stream: Arc<Stream>,
     bytes: Vec<u8>,
     filled: usize,
+    /// Whether one that awaits an answer looks for it before it sleeps.
+    busy: BusyPoll,
 }
 
 /// What wakes the thread that sends what would lie too long.
@@ -377,7 +380,7 @@ impl Channel {
                 // The last reader may have left it just before it let go.
                 let found = look();
                 if found.is_none() {
-                    self.drain(&mut incoming, (bell, &mut wakes), RecvFlags::empty());
+                    self.read_an_answer(&mut incoming, (bell, &mut wakes));
                 }
                 drop(incoming);
                 self.pass_on();
@@ -463,37 +466,53 @@ impl Channel {
         }
     }
 
+    /// Blocks until something came, or the connection ended, or for [`ANSWER_PATIENCE`].
+    fn read_an_answer(&self, incoming: &mut Incoming, (own, wakes): (&Unparker, &mut Wakes)) {
+        let mut busy = std::mem::take(&mut incoming.busy);
+        let is_there = busy.poll(|| self.drain(incoming, (own, wakes), RecvFlags::DONTWAIT));
+        incoming.busy = busy;
+        if !is_there {
+            self.drain(incoming, (own, wakes), RecvFlags::empty());
+        }
+    }
+
     /// Takes everything that has come. Where the first of it may be waited for, `flags` say so.
+    /// Returns whether anything came, or the connection ended.
     fn drain(
         &self,
         incoming: &mut Incoming,
         (own, wakes): (&Unparker, &mut Wakes),
         mut flags: RecvFlags,
-    ) {
+    ) -> bool {
+        let mut has_come = false;
         loop {
             let stream = Arc::clone(&incoming.stream);
             let read = stream.receive(&mut incoming.bytes[incoming.filled..], flags);
             let has_waited = !flags.contains(RecvFlags::DONTWAIT);
             flags = RecvFlags::DONTWAIT;
             match read {
-                Ok(0) => return self.break_off(incoming),
+                Ok(0) => break self.break_off(incoming),
                 Ok(count) => {
+                    has_come = true;
                     incoming.filled += count;
                     let has_room = incoming.filled < incoming.bytes.len();
                     let is_all = has_room && stream.takes_all_at_once();
                     if self.dispatch(incoming, (own, wakes)).is_err() {
-                        return self.break_off(incoming);
+                        break self.break_off(incoming);
                     }
                     self.hear_of_answers(std::mem::take(&mut wakes.answers));
                     if is_all {
-                        return;
+                        return true;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !has_waited => return,
-                Err(_) => return self.break_off(incoming),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !has_waited => {
+                    return has_come;
+                }
+                Err(_) => break self.break_off(incoming),
             }
         }
+        true
     }
 
     /// What lies until these come is sent.
@@ -751,7 +770,7 @@ impl Incoming {
         let filled = first.len();
         bytes.resize(bytes.len().max(filled + READ_BYTES), 0);
         bytes[..filled].copy_from_slice(first);
-        Self { stream, bytes, filled }
+        Self { stream, bytes, filled, busy: BusyPoll::default() }
     }
 }
 

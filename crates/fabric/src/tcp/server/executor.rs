@@ -22,6 +22,7 @@ use super::waits::Waits;
 use crate::addr::{EndpointId, Mailbox};
 use crate::endpoint::{Endpoint, Nanos, Woken};
 use crate::error::Garbled;
+use crate::tcp::busy_poll::BusyPoll;
 use crate::tcp::client::Interrupt;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
@@ -127,6 +128,7 @@ pub(super) struct Executor {
     news: Vec<u8>,
     input: Vec<u8>,
     events: Vec<epoll::Event>,
+    busy: BusyPoll,
 }
 
 impl Executor {
@@ -177,6 +179,7 @@ impl Executor {
             news: Vec::new(),
             input: vec![0; READ_BYTES],
             events: Vec::with_capacity(EVENTS_MAX),
+            busy: BusyPoll::default(),
         })
     }
 
@@ -236,7 +239,14 @@ impl Executor {
             tv_sec: left.as_secs() as i64,
             tv_nsec: left.subsec_nanos().into(),
         });
-        self.wait_for_events(left.as_ref())
+        let mut busy = std::mem::take(&mut self.busy);
+        let mut look = || {
+            let looked = self.wait_for_events(Some(&Timespec::default()));
+            looked.is_ok() && !self.events.is_empty()
+        };
+        let is_found = busy.poll(&mut look);
+        self.busy = busy;
+        if is_found { Ok(()) } else { self.wait_for_events(left.as_ref()) }
     }
 
     fn wait_for_events(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {

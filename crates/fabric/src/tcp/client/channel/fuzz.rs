@@ -121,7 +121,7 @@ fn whatever_a_server_sends_is_understood_or_refused() {
     let (channel, mut other) = stand();
     let (mut sound, mut garbled, mut input) = (0, 0, Vec::new());
     let stream = Arc::clone(&lock(&channel.incoming).stream);
-    let mut incoming = Incoming { stream, bytes: vec![0; 4 * READ_BYTES], filled: 0 };
+    let mut incoming = Incoming::behind(&[], stream, vec![0; 4 * READ_BYTES]);
     for _ in 0..executions(300_000) {
         fuzzer.frames(&corpus, &mut input);
         let bell = Unparker::default();

@@ -37,7 +37,7 @@ impl BusyPoll {
         }
         loop {
             let is_found = look();
-            if self.has_ended(begun, Instant::now(), is_found) {
+            if self.has_ended((begun, PATIENCE), Instant::now(), is_found) {
                 return is_found;
             }
             yield_now();
@@ -45,14 +45,19 @@ impl BusyPoll {
     }
 
     /// Whether looking may pay now.
-    fn pays(&self, now: Instant) -> bool {
+    pub(super) fn pays(&self, now: Instant) -> bool {
         self.rests_until.is_none_or(|until| now >= until)
     }
 
     /// After a look at this time: whether it was the last one.
-    fn has_ended(&mut self, begun: Instant, now: Instant, is_found: bool) -> bool {
+    pub(super) fn has_ended(
+        &mut self,
+        (begun, patience): (Instant, Duration),
+        now: Instant,
+        is_found: bool,
+    ) -> bool {
         let took = now.saturating_duration_since(begun);
-        if took >= PATIENCE {
+        if took >= patience {
             self.rest = (self.rest * 2).max(took * RESTS).min(REST_MAX);
             self.rests_until = Some(now + self.rest);
             return true;
@@ -85,8 +90,8 @@ mod tests {
         let mut rests = Vec::new();
         for _ in 0..12 {
             assert!(busy.pays(now));
-            assert!(!busy.has_ended(now, now + PATIENCE / 2, false));
-            assert!(busy.has_ended(now, now + PATIENCE, false));
+            assert!(!busy.has_ended((now, PATIENCE), now + PATIENCE / 2, false));
+            assert!(busy.has_ended((now, PATIENCE), now + PATIENCE, false));
             now += PATIENCE;
             assert!(!busy.pays(now));
             now += busy.rest;
@@ -96,9 +101,9 @@ mod tests {
         assert_eq!(rests[1], 2 * rests[0]);
         assert_eq!(rests[11], REST_MAX);
         // What pays once pays.
-        assert!(busy.has_ended(now, now + PATIENCE / 2, true));
+        assert!(busy.has_ended((now, PATIENCE), now + PATIENCE / 2, true));
         assert!(busy.pays(now));
-        assert!(busy.has_ended(now, now + PATIENCE, false));
+        assert!(busy.has_ended((now, PATIENCE), now + PATIENCE, false));
         assert_eq!(busy.rest, rests[0]);
     }
 
@@ -106,7 +111,7 @@ mod tests {
     fn what_is_found_late_did_not_pay() {
         let (mut busy, now) = (BusyPoll::default(), Instant::now());
         let slice = Duration::from_millis(3);
-        assert!(busy.has_ended(now, now + slice, true));
+        assert!(busy.has_ended((now, PATIENCE), now + slice, true));
         assert!(!busy.pays(now + slice + slice * (RESTS - 1)));
         assert!(busy.pays(now + slice + slice * RESTS));
     }

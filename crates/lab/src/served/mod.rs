@@ -48,7 +48,7 @@ pub struct ServedArgs {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenes: Vec<Scene>,
     /// Processes, threads or tasks, where there are several
-    #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(2..=64))]
+    #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(1..=64))]
     pub clients: u16,
     /// Threads of the executor of tasks: those of Redis are one thread's
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]

@@ -227,7 +227,7 @@ impl Channel {
             // A server that is silent is no reason to take this process for one that does not run.
             self.note_running();
             let notes_at = boot_time() + self.lease().length / 8;
-            self.sleep(bell, Some(until.min(notes_at)));
+            self.sleep(bell, Some(until.min(notes_at)), false);
         }
     }
 

@@ -9,21 +9,20 @@
 
 #[cfg(test)]
 mod fuzz;
+mod reading;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
 
 use super::bell::{Interrupt, Unparker};
 use super::facts::{Facts, Granted};
 use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::{Done, Inbox, Wakes};
+use super::looker::Looker;
 use super::outgoing::{Flushed, Outgoing, flush};
 use super::pace::Pace;
 use super::ticket::{is_paced, is_unsignalled};
@@ -74,6 +73,8 @@ pub(super) struct Channel {
     inboxes: Mutex<HashMap<u32, Arc<Inbox>>>,
     /// Waiters that do not read.
     sleepers: Mutex<Vec<Unparker>>,
+    /// Those that would read for tasks, while these do that themselves.
+    idlers: Mutex<Vec<Unparker>>,
     interrupt: Arc<Interrupt>,
     /// By index, the incarnation of the endpoint that lives there as far as was told; or 0.
     known: Box<[AtomicU16]>,
@@ -92,6 +93,7 @@ pub(super) struct Channel {
     is_gone: AtomicBool,
     numbers: AtomicU32,
     late: Arc<Late>,
+    looker: Looker,
     pub(super) ties: Ties,
 }
 
@@ -147,6 +149,7 @@ impl Channel {
             incoming: Mutex::new(Incoming::behind(rest, stream, Vec::new())),
             inboxes: Mutex::default(),
             sleepers: Mutex::default(),
+            idlers: Mutex::default(),
             interrupt: Arc::new(Interrupt::new()?),
             known: (0..=facts.all).map(|_| AtomicU16::new(0)).collect(),
             heap_bytes: AtomicU64::new(facts.heap_bytes),
@@ -159,6 +162,7 @@ impl Channel {
             is_gone: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             late: Arc::default(),
+            looker: Looker::default(),
             ties: Ties::default(),
         });
         // What came behind the greeting is not read again.
@@ -325,209 +329,6 @@ impl Channel {
     }
 
     // Receiving.
-
-    /// Takes what has come, if no other thread is about to.
-    pub(super) fn read_now(&self, own: &Unparker) {
-        let mut wakes = Wakes::default();
-        if let Some(mut incoming) = self.try_read() {
-            self.drain(&mut incoming, (own, &mut wakes), RecvFlags::DONTWAIT);
-            drop(incoming);
-            self.pass_on();
-        }
-    }
-
-    /// Sleeps until the bell rings, something has come that this thread read, or a time of the boot
-    /// clock. The bell is that of all inboxes for which the caller waits.
-    pub(super) fn sleep(&self, bell: &Unparker, until: Option<Nanos>) {
-        let (_, is_next) = self.read_or_sleep(bell, until);
-        if is_next {
-            self.pass_on();
-        }
-    }
-
-    /// The same. Returns whether the bell rang, and whether the last reader has passed reading on
-    /// to this thread, which is to read then or to pass it on.
-    fn read_or_sleep(&self, bell: &Unparker, until: Option<Nanos>) -> (bool, bool) {
-        lock(&self.sleepers).push(bell.clone());
-        let (mut is_next, mut wakes) = (false, Wakes::default());
-        if let Some(mut incoming) = self.try_read() {
-            self.wake_no_more(bell);
-            self.read(&mut incoming, (bell, &mut wakes), until);
-            drop(incoming);
-            self.pass_on();
-        } else {
-            bell.sleep(until);
-            is_next = !self.wake_no_more(bell);
-        }
-        (bell.hear(), is_next)
-    }
-
-    /// Blocks until a look finds something, at a thing that only the server brings, or the end of
-    /// the connection: where nothing came for [`ANSWER_PATIENCE`] it is given up. What else rings
-    /// the bell is heard later.
-    pub(super) fn block_until<T>(&self, bell: &Unparker, mut look: impl FnMut() -> Option<T>) -> T {
-        let patience = || boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
-        let mut until = patience();
-        let (mut was_rung, mut is_next) = (false, false);
-        let found = loop {
-            if let Some(found) = look() {
-                break found;
-            }
-            let mut wakes = Wakes::default();
-            if !self.flush()
-                && let Some(mut incoming) = self.try_read()
-            {
-                // The last reader may have left it just before it let go.
-                let found = look();
-                if found.is_none() {
-                    self.read_an_answer(&mut incoming, (bell, &mut wakes));
-                }
-                drop(incoming);
-                self.pass_on();
-                is_next = false;
-                if let Some(found) = found {
-                    break found;
-                }
-            } else {
-                let (rang, is_passed_on) = self.read_or_sleep(bell, Some(until));
-                was_rung |= rang;
-                is_next |= is_passed_on;
-                if boot_time() >= until {
-                    self.give_up();
-                    // Another connection has as long.
-                    until = patience();
-                }
-            }
-        };
-        if is_next {
-            self.pass_on();
-        }
-        if was_rung {
-            bell.ring();
-        }
-        found
-    }
-
-    /// Returns whether it was to be woken still.
-    fn wake_no_more(&self, bell: &Unparker) -> bool {
-        let mut sleepers = lock(&self.sleepers);
-        let before = sleepers.len();
-        sleepers.retain(|sleeper| !sleeper.is(bell));
-        sleepers.len() < before
-    }
-
-    /// Another waiter may read now.
-    fn pass_on(&self) {
-        let next = lock(&self.sleepers).pop();
-        if let Some(next) = next {
-            next.ring();
-        }
-    }
-
-    fn try_read(&self) -> Option<MutexGuard<'_, Incoming>> {
-        let incoming = match self.incoming.try_lock() {
-            Ok(incoming) => incoming,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        (!self.is_broken()).then_some(incoming)
-    }
-
-    /// Reads until something came, the bell rings, or a time.
-    fn read(
-        &self,
-        incoming: &mut Incoming,
-        (bell, wakes): (&Unparker, &mut Wakes),
-        until: Option<Nanos>,
-    ) {
-        if self.is_over() || bell.begin_reading(&self.interrupt) {
-            bell.end_reading();
-            return;
-        }
-        let is_left = self.flush();
-        let wants = if is_left { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut fds =
-            [PollFd::new(&*incoming.stream, wants), PollFd::new(&*self.interrupt, PollFlags::IN)];
-        let left = until.map(|until| {
-            let left = until.saturating_sub(boot_time());
-            let tv_nsec = (left % 1_000_000_000) as _;
-            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec }
-        });
-        // Where it is interrupted the caller looks and sleeps again.
-        let polled = poll(&mut fds, left.as_ref());
-        let [stream, interrupt] = fds.map(|fd| !fd.revents().is_empty());
-        bell.end_reading();
-        if interrupt {
-            self.interrupt.clear();
-        }
-        if polled.is_ok() && stream {
-            self.flush();
-            self.drain(incoming, (bell, wakes), RecvFlags::DONTWAIT);
-        }
-    }
-
-    /// Blocks until something came, or the connection ended, or for [`ANSWER_PATIENCE`].
-    fn read_an_answer(&self, incoming: &mut Incoming, (own, wakes): (&Unparker, &mut Wakes)) {
-        let mut busy = std::mem::take(&mut incoming.busy);
-        let is_there = busy.poll(|| self.drain(incoming, (own, wakes), RecvFlags::DONTWAIT));
-        incoming.busy = busy;
-        if !is_there {
-            self.drain(incoming, (own, wakes), RecvFlags::empty());
-        }
-    }
-
-    /// Takes everything that has come. Where the first of it may be waited for, `flags` say so.
-    /// Returns whether anything came, or the connection ended.
-    fn drain(
-        &self,
-        incoming: &mut Incoming,
-        (own, wakes): (&Unparker, &mut Wakes),
-        mut flags: RecvFlags,
-    ) -> bool {
-        let mut has_come = false;
-        loop {
-            let stream = Arc::clone(&incoming.stream);
-            let read = stream.receive(&mut incoming.bytes[incoming.filled..], flags);
-            let has_waited = !flags.contains(RecvFlags::DONTWAIT);
-            flags = RecvFlags::DONTWAIT;
-            match read {
-                Ok(0) => break self.break_off(incoming),
-                Ok(count) => {
-                    has_come = true;
-                    incoming.filled += count;
-                    let has_room = incoming.filled < incoming.bytes.len();
-                    let is_all = has_room && stream.takes_all_at_once();
-                    if self.dispatch(incoming, (own, wakes)).is_err() {
-                        break self.break_off(incoming);
-                    }
-                    self.hear_of_answers(std::mem::take(&mut wakes.answers));
-                    if is_all {
-                        return true;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !has_waited => {
-                    return has_come;
-                }
-                Err(_) => break self.break_off(incoming),
-            }
-        }
-        true
-    }
-
-    /// What lies until these come is sent.
-    fn hear_of_answers(&self, answers: u32) {
-        if answers == 0 {
-            return;
-        }
-        let mut outgoing = lock(&self.outgoing);
-        let is_all = outgoing.pace.hears(answers, boot_time);
-        let lies = is_all && outgoing.has_unsent();
-        drop(outgoing);
-        if lies {
-            self.flush();
-        }
-    }
 
     /// Leaves every frame that is complete where it belongs.
     fn dispatch(

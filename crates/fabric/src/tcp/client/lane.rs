@@ -221,6 +221,11 @@ impl TcpLane {
         ticket
     }
 
+    /// A verb of this lane among those of its channel.
+    fn verb(&self, ticket: Ticket) -> u64 {
+        u64::from(self.number) << 32 | (ticket.0 & 0xffff_ffff)
+    }
+
     /// Blocks until what was posted has completed.
     pub(super) fn complete(&self, posted: Posted) -> Posted {
         let Posted::Pending(ticket) = posted else { return posted };
@@ -491,23 +496,33 @@ impl Endpoint for TcpLane {
     }
 
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let verb = self.verb(ticket);
         // What has come with something else takes no look at the connection.
         if let Some(ended) = self.take_done(&mut self.inbox.state(), ticket.0 as u32) {
+            self.channel.looks_no_more(verb, true);
             return Poll::Ready(ended);
         }
-        self.flush_together();
-        if self.has_looked.replace(true) {
+        self.say_doubts();
+        let looks = self.channel.looks(verb, !self.has_looked.replace(true), cx.waker());
+        if looks {
             self.channel.read_now(&self.bell);
         }
         let mut state = self.inbox.state();
         if let Some(ended) = self.take_done(&mut state, ticket.0 as u32) {
+            drop(state);
+            self.channel.looks_no_more(verb, true);
             return Poll::Ready(ended);
         }
         state.watch(cx.waker());
+        drop(state);
+        if looks {
+            self.channel.look_again(verb, cx.waker());
+        }
         Poll::Pending
     }
 
     fn abandon(&self, ticket: Ticket) {
+        self.channel.looks_no_more(self.verb(ticket), false);
         let ticket = ticket.0 as u32;
         self.under_way.set(self.under_way.get() - 1);
         let mut state = self.inbox.state();
@@ -718,7 +733,7 @@ pub(super) fn park<'l>(
         (one, other) => one.or(other),
     });
     let Some(until) = earliest else { return };
-    sleep(channel, lanes, bell, until);
+    sleep(channel, lanes, bell, (until, false));
 }
 
 /// The same where nothing need be pending, until a time of the boot clock at the latest: it reads
@@ -729,21 +744,22 @@ pub(super) fn watch<'l>(
     bell: &Unparker,
     until: Option<Nanos>,
 ) {
-    let pending = lanes.clone().filter_map(|lane| lane.looks_again().flatten());
-    let until = pending.chain(until).min();
-    sleep(channel, lanes, bell, until);
+    let pending = lanes.clone().filter_map(TcpLane::looks_again);
+    let is_for_others = pending.clone().next().is_none();
+    let until = pending.flatten().chain(until).min();
+    sleep(channel, lanes, bell, (until, is_for_others));
 }
 
 fn sleep<'l>(
     channel: &Channel,
     lanes: impl Iterator<Item = &'l TcpLane> + Clone,
     bell: &Unparker,
-    until: Option<Nanos>,
+    (until, reads_for_tasks): (Option<Nanos>, bool),
 ) {
     lanes.clone().for_each(TcpLane::before_sleep);
     let is_fresh = lanes.clone().fold(false, |is_fresh, lane| lane.listen(bell) | is_fresh);
     if !is_fresh {
-        channel.sleep(bell, until);
+        channel.sleep(bell, until, reads_for_tasks);
     }
     lanes.for_each(TcpLane::heard);
 }

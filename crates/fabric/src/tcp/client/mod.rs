@@ -9,6 +9,7 @@ mod greeting;
 mod inbox;
 mod lane;
 mod log;
+mod looker;
 mod outgoing;
 mod pace;
 mod remote;

@@ -64,12 +64,16 @@ impl Pace {
         is_all
     }
 
+    /// Whether anything is on its way.
+    pub(super) fn awaits(&self) -> bool {
+        self.sent != self.answered
+    }
+
     /// Whether what a task says is sent later, with what others say. Where the server is of this
     /// host a trip takes what processors take, however long that is beside others.
     pub(super) fn is_held(&self, is_near: bool) -> bool {
-        let is_on_its_way = self.sent != self.answered;
         let is_little = self.said.wrapping_sub(self.sent) < WORTH_A_SEND;
-        is_on_its_way && is_little && (is_near || (1..=SHORT_NS).contains(&self.trip))
+        self.awaits() && is_little && (is_near || (1..=SHORT_NS).contains(&self.trip))
     }
 }
 

@@ -442,6 +442,46 @@ fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
     drop(open(&one));
 }
 
+/// A server whose own certificate is just being replaced, or cannot be read any more, goes on by the
+/// last one, and heeds what is revoked meanwhile.
+#[test]
+fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_back() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    let (certificate, key) = ("server.pem", "server.key");
+    let break_it = |name: &str, dir: &Path| match name {
+        "missing" => std::fs::remove_file(dir.join(certificate)).unwrap(),
+        "half" => std::fs::write(dir.join(certificate), "-----BEGIN CERT").unwrap(),
+        "exposed" => {
+            std::fs::set_permissions(dir.join(key), Permissions::from_mode(0o644)).unwrap();
+        }
+        _ => drop(std::fs::copy(dir.join("client.key"), dir.join(key)).unwrap()),
+    };
+    for name in ["missing", "half", "exposed", "mismatched"] {
+        let of_server = stage.file(name);
+        let made = ["tls", "client", name, "--region", "default", "--dir", dir.to_str().unwrap()];
+        assert_eq!(stage.run(&made).0, 0);
+        std::fs::create_dir(&of_server).unwrap();
+        for file in std::fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            if file.file_type().unwrap().is_file() {
+                std::fs::copy(file.path(), of_server.join(file.file_name())).unwrap();
+            }
+        }
+        let server = serving(&stage, &of_server);
+        let client = dir.join(name);
+        let session = Session::open(&by(&server, &client)).unwrap();
+        let guard = session.lock(name).exclusive().blocking().unwrap();
+        break_it(name, &of_server);
+        // It has seen what is wrong before it hears of the revocation.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(guard.lost_reason().is_none());
+        let which = client.join("client.pem");
+        assert_eq!(revoke(&stage, &of_server, which.to_str().unwrap()).0, 0);
+        stage.until(|| guard.lost_reason().is_some());
+        assert_eq!(fault(&server, &client), TlsFault::ClientRevoked, "{name}");
+    }
+}
+
 #[test]
 fn a_list_of_revoked_certificates_is_kept_whole() {
     let stage = Stage::new();

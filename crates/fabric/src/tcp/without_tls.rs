@@ -43,7 +43,7 @@ impl ServerTls {
         match *self {}
     }
 
-    pub(super) fn reads(&self) -> u64 {
+    pub(super) fn judges(&self) -> u64 {
         match *self {}
     }
 

@@ -49,7 +49,7 @@ const LOOKS_APART: u32 = 16;
 /// How often it is asked whether the files of TLS are others: a little seldomer than it is looked.
 const LOOK_FOR_CERTIFICATES: Duration = Duration::from_millis(1050);
 
-/// The number of no reading of these files.
+/// The number of no judge of clients.
 const JUDGED_BY_NONE: u64 = u64::MAX;
 
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
@@ -82,7 +82,7 @@ pub(super) struct Executor {
     pub(super) epoll: OwnedFd,
     listener: TcpListener,
     tls: Option<ServerTls>,
-    /// When the files of TLS are looked at again, and which reading of them judged all guests.
+    /// When the files of TLS are looked at again, and which judge judged all guests.
     certificates_from: Instant,
     judged_by: u64,
     interrupt: Arc<Interrupt>,
@@ -513,11 +513,11 @@ impl Executor {
             return;
         }
         self.certificates_from = now + LOOK_FOR_CERTIFICATES;
-        let reads = tls.reads();
-        if reads == self.judged_by {
+        let judges = tls.judges();
+        if judges == self.judged_by {
             return;
         }
-        self.judged_by = reads;
+        self.judged_by = judges;
         for number in 0..self.guests.len() {
             let stream = self.guests[number].as_ref().and_then(|guest| guest.stream.as_ref());
             let Some(Stream::Secured(client)) = stream else { continue };

@@ -23,16 +23,27 @@ const BYTES_MAX: u64 = 1 << 20;
 /// What others than its owner may do with a file.
 const OTHERS: u32 = 0o077;
 
-/// What the files of one side say.
-pub(super) struct Said {
+/// By what the other side is judged.
+pub(super) struct Others {
     pub(super) roots: RootCertStore,
-    /// This side's certificate, with what links it to an authority.
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    pub(super) key: PrivateKeyDer<'static>,
     pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
 }
 
-pub(super) fn read(from: &TlsFiles) -> Result<Said, ConnectError> {
+/// What one side shows.
+pub(super) struct Own {
+    /// Its certificate, with what links it to an authority.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+}
+
+pub(super) fn read_own(from: &TlsFiles) -> Result<Own, ConnectError> {
+    let chain = certificates(&from.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&contents(&from.key, true)?);
+    let key = key.map_err(|_| failed(&from.key, TlsFileFault::Damaged))?;
+    Ok(Own { chain, key })
+}
+
+pub(super) fn read_others(from: &TlsFiles) -> Result<Others, ConnectError> {
     let damaged = |path: &Path| failed(path, TlsFileFault::Damaged);
     let mut roots = RootCertStore::empty();
     for authority in certificates(&from.authority)? {
@@ -40,11 +51,8 @@ pub(super) fn read(from: &TlsFiles) -> Result<Said, ConnectError> {
         judged.map_err(|error| unusable(&from.authority, &error))?;
         roots.add(authority).map_err(|_| damaged(&from.authority))?;
     }
-    let chain = certificates(&from.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&contents(&from.key, true)?);
-    let key = key.map_err(|_| damaged(&from.key))?;
     let revoked = lists(&from.revoked, &roots.roots)?;
-    Ok(Said { roots, chain, key, revoked })
+    Ok(Others { roots, revoked })
 }
 
 /// The lists of revoked certificates in a file, which need not be there. One of an authority that
@@ -127,15 +135,23 @@ fn anchors<'c>(
     anchors.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))
 }
 
-/// What tells a file from the one that it has replaced: its number and when it was written. `None`
-/// where there is none.
-pub(super) type Stamp = [Option<(u64, i64, i64)>; 4];
+/// What tells two files from those that they have replaced: their numbers, when they were written
+/// and when anything about them was changed. `None` where there is none.
+pub(super) type Stamp = [Option<(u64, (i64, i64), (i64, i64))>; 2];
 
-pub(super) fn stamp(files: &TlsFiles) -> Stamp {
-    [&files.authority, &files.certificate, &files.key, &files.revoked].map(|path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+fn stamp(files: [&Path; 2]) -> Stamp {
+    files.map(|path| {
+        let of = std::fs::metadata(path).ok()?;
+        Some((of.ino(), (of.mtime(), of.mtime_nsec()), (of.ctime(), of.ctime_nsec())))
     })
+}
+
+pub(super) fn stamp_of_own(files: &TlsFiles) -> Stamp {
+    stamp([&files.certificate, &files.key])
+}
+
+pub(super) fn stamp_of_others(files: &TlsFiles) -> Stamp {
+    stamp([&files.authority, &files.revoked])
 }
 
 /// Why a certificate and its key are not used together.
@@ -180,13 +196,23 @@ pub(super) fn after(from_now: Duration) -> UnixTime {
 /// Whether a server's certificate is valid so long from now. What else may be wrong with it, or by
 /// whom it is certified, is for its clients to judge.
 pub(super) fn check_time(of: &TlsFiles, from_now: Duration) -> Result<(), ConnectError> {
-    let Said { roots, chain, .. } = read(of)?;
+    // What is wrong with the files is said where they are read.
+    let (Ok(others), Ok(Own { chain, .. })) = (read_others(of), read_own(of)) else {
+        return Ok(());
+    };
     let Ok(certificate) = webpki::EndEntityCert::try_from(&chain[0]) else { return Ok(()) };
     let at = after(from_now);
     let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
     let usage = webpki::KeyUsage::server_auth();
-    let judged =
-        certificate.verify_for_usage(algorithms, &roots.roots, &chain[1..], at, usage, None, None);
+    let judged = certificate.verify_for_usage(
+        algorithms,
+        &others.roots.roots,
+        &chain[1..],
+        at,
+        usage,
+        None,
+        None,
+    );
     match judged.err() {
         Some(webpki::Error::CertExpired { .. }) => {
             Err(failed(&of.certificate, TlsFileFault::Expired))

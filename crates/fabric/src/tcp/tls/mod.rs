@@ -24,7 +24,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 pub use files::{Revoked, certificate_number, revoked};
 pub(super) use secured::Secured;
 
-use files::{Said, Stamp};
+use files::{Others, Own, Stamp};
 
 use super::credentials::TlsFiles;
 use crate::error::{ConnectError, TlsFault, TlsFileFault};
@@ -44,14 +44,21 @@ pub struct ServerTls {
 /// What is told why files that have changed are not used, or not taken by clients.
 type OnRefused = Box<dyn Fn(&ConnectError) + Send + Sync>;
 
-/// What was read last.
+/// What was read last. The two parts are renewed each by itself: a certificate that cannot be used
+/// keeps no list of revoked ones from being heeded.
 struct Shown {
     config: Arc<ServerConfig>,
-    judge: Arc<dyn ClientCertVerifier>,
-    /// How often the files were read again.
-    reads: u64,
-    stamp: Stamp,
+    own: Part<Own>,
+    judge: Part<Arc<dyn ClientCertVerifier>>,
+    /// How often the judge was another.
+    judges: u64,
     looked_at: Instant,
+}
+
+/// What two files said when they made sense last.
+struct Part<T> {
+    said: T,
+    stamp: Stamp,
     /// The files that were refused last, and whether that was told.
     refused: Option<(Stamp, bool)>,
 }
@@ -67,10 +74,12 @@ impl ServerTls {
     /// # Errors
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
-        let (stamp, looked_at) = (files::stamp(from), Instant::now());
+        let looked_at = Instant::now();
+        let judge = Part::read(files::stamp_of_others(from), || judge_of(from))?;
+        let own = Part::read(files::stamp_of_own(from), || files::read_own(from))?;
         files::check_time(from, Duration::ZERO)?;
-        let (config, judge) = Self::read(from)?;
-        let shown = Shown { config, judge, reads: 0, stamp, looked_at, refused: None };
+        let config = config_of(from, &own.said, &judge.said)?;
+        let shown = Shown { config, own, judge, judges: 0, looked_at };
         let shown = Arc::new(Mutex::new(shown));
         Ok(Self { files: from.clone(), shown, on_refused: Arc::default() })
     }
@@ -90,72 +99,53 @@ impl ServerTls {
         matches!(judged, Err(ConnectError::TlsFile { why: TlsFileFault::Expired, .. }))
     }
 
-    fn read(
-        from: &TlsFiles,
-    ) -> Result<(Arc<ServerConfig>, Arc<dyn ClientCertVerifier>), ConnectError> {
-        let Said { roots, chain, key, revoked } = files::read(from)?;
-        // What no list speaks of is not revoked; no list need be there, nor be new.
-        let judge = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-            .with_crls(revoked)
-            .allow_unknown_revocation_status()
-            .build()
-            .map_err(|error| no_judge(from, &error))?;
-        let builder = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .expect("the provider has suites of this version")
-            .with_client_cert_verifier(Arc::clone(&judge));
-        let config = builder.with_single_cert(chain, key);
-        let mut config = config.map_err(|error| files::refused(from, &error))?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok((Arc::new(config), judge))
-    }
-
     /// As the files are now, so that a certificate is renewed while clients hold locks. While they
     /// are being replaced, and make no sense together, what was read before goes on.
     fn shown(&self) -> MutexGuard<'_, Shown> {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.looked_at.elapsed() > LOOK_FOR_FILES {
             shown.looked_at = Instant::now();
-            let stamp = files::stamp(&self.files);
-            if stamp != shown.stamp {
-                self.renew(&mut shown, stamp);
-            }
+            self.renew(&mut shown);
         }
         shown
     }
 
-    /// How often the files were read again since the beginning: clients that are here are to be
-    /// judged again then.
-    pub(super) fn reads(&self) -> u64 {
-        self.shown().reads
+    /// How often clients are judged by other files since the beginning: those that are here are to
+    /// be judged again then.
+    pub(super) fn judges(&self) -> u64 {
+        self.shown().judges
     }
 
     /// Whether a client that was taken would still be, whatever the time is; `None` while it has
     /// not shown its certificate.
     pub(super) fn still_takes(&self, client: &Secured) -> Option<bool> {
-        let judge = Arc::clone(&self.shown().judge);
+        let judge = Arc::clone(&self.shown().judge.said);
         client.is_taken_by(&*judge)
     }
 
-    /// Reads files that have changed. Of those that are refused it is told once, if they are still
-    /// as they were at the look before: until then they may be about to be replaced.
-    fn renew(&self, shown: &mut Shown, stamp: Stamp) {
-        let read = Self::read(&self.files);
-        let refused = match read {
-            Ok((config, judge)) => {
-                (shown.config, shown.judge, shown.stamp) = (config, judge, stamp);
-                shown.reads += 1;
-                files::check_time(&self.files, Duration::ZERO)
+    /// Reads files that have changed.
+    fn renew(&self, shown: &mut Shown) {
+        let files = &self.files;
+        let judged = shown.judge.renew(files::stamp_of_others(files), || judge_of(files));
+        let judge = Arc::clone(&shown.judge.said);
+        let renewed = shown.own.renew(files::stamp_of_own(files), || {
+            let own = files::read_own(files)?;
+            config_of(files, &own, &judge).map(|_| own)
+        });
+        if matches!(judged, Ok(true)) {
+            shown.judges += 1;
+        }
+        let mut refused = Vec::new();
+        if let (Ok(true), _) | (_, Ok(true)) = (&judged, &renewed) {
+            match config_of(files, &shown.own.said, &shown.judge.said) {
+                Ok(config) => shown.config = config,
+                Err(why) => refused.push(why),
             }
-            Err(why) => match shown.refused.replace((stamp, true)) {
-                Some((same, true)) if same == stamp => return,
-                Some((same, false)) if same == stamp => Err(why),
-                _ => return shown.refused = Some((stamp, false)),
-            },
-        };
-        if let (Err(why), Some(tell)) = (refused, self.on_refused.get()) {
-            tell(&why);
+            refused.extend(files::check_time(files, Duration::ZERO).err());
+        }
+        refused.extend(judged.err().into_iter().chain(renewed.err()));
+        if let Some(tell) = self.on_refused.get() {
+            refused.iter().for_each(tell);
         }
     }
 
@@ -172,7 +162,8 @@ impl ClientTls {
     /// # Errors
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
-        let Said { roots, chain, key, revoked } = files::read(from)?;
+        let (Others { roots, revoked }, Own { chain, key }) =
+            (files::read_others(from)?, files::read_own(from)?);
         let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .with_crls(revoked)
             .allow_unknown_revocation_status()
@@ -207,6 +198,69 @@ impl ClientTls {
             Err(error) => Err(ConnectError::of_stream(error, server, patience)),
         }
     }
+}
+
+impl<T> Part<T> {
+    fn read(
+        stamp: Stamp,
+        read: impl FnOnce() -> Result<T, ConnectError>,
+    ) -> Result<Self, ConnectError> {
+        Ok(Self { said: read()?, stamp, refused: None })
+    }
+
+    /// Reads files that have changed. Returns whether they say something else now. Of those that
+    /// are refused it is told once, if they are still as they were at the look before: until then
+    /// they may be about to be replaced.
+    fn renew(
+        &mut self,
+        stamp: Stamp,
+        read: impl FnOnce() -> Result<T, ConnectError>,
+    ) -> Result<bool, ConnectError> {
+        if stamp == self.stamp {
+            return Ok(false);
+        }
+        match read() {
+            Ok(said) => {
+                *self = Self { said, stamp, refused: None };
+                Ok(true)
+            }
+            Err(why) => match self.refused.replace((stamp, true)) {
+                Some((same, true)) if same == stamp => Ok(false),
+                Some((same, false)) if same == stamp => Err(why),
+                _ => {
+                    self.refused = Some((stamp, false));
+                    Ok(false)
+                }
+            },
+        }
+    }
+}
+
+/// Who judges clients, as the files have it.
+fn judge_of(from: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, ConnectError> {
+    let Others { roots, revoked } = files::read_others(from)?;
+    // What no list speaks of is not revoked; no list need be there, nor be new.
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(revoked)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| no_judge(from, &error))
+}
+
+fn config_of(
+    from: &TlsFiles,
+    own: &Own,
+    judge: &Arc<dyn ClientCertVerifier>,
+) -> Result<Arc<ServerConfig>, ConnectError> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("the provider has suites of this version")
+        .with_client_cert_verifier(Arc::clone(judge));
+    let config = builder.with_single_cert(own.chain.clone(), own.key.clone_key());
+    let mut config = config.map_err(|error| files::refused(from, &error))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
 }
 
 /// Files that were read and by which nobody can be judged.

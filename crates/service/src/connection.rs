@@ -119,6 +119,17 @@ impl Region {
         matches!(self, Self::There(remote) if remote.has_slept_through())
     }
 
+    /// What a fault of the first verbs by a connection says: by a server, that it ended, or was cut
+    /// off, meanwhile.
+    pub(crate) fn fault_in_opening(&self, fault: Fault) -> Option<ConnectError> {
+        match (self, fault) {
+            (Self::There(remote), Fault::Lost | Fault::Revoked) => {
+                Some(ConnectError::HungUp { server: remote.server().to_owned() })
+            }
+            _ => None,
+        }
+    }
+
     /// Its user is about to go, and waits for no server that is gone.
     pub(crate) fn leave(&self) {
         if let Self::There(remote) = self {

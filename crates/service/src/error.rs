@@ -411,6 +411,15 @@ impl fmt::Debug for Holders {
 }
 
 impl SessionError {
+    /// Why the region's names could not be read or entered: by a server, perhaps since it went away.
+    pub(crate) fn of_names(region: &Region, error: DirectoryError) -> Self {
+        let hung_up = match error {
+            DirectoryError::Fabric(fault) => region.fault_in_opening(fault),
+            _ => None,
+        };
+        hung_up.map_or_else(|| error.into(), Self::from)
+    }
+
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -718,12 +727,9 @@ impl AcquireError {
             }
             Self::NoPlace { source, .. } => match **source {
                 SessionError::Connect(
-                    ConnectError::NoSpace { .. }
-                    | ConnectError::NoAnswer { .. }
-                    | ConnectError::HungUp { .. }
-                    | ConnectError::Unreachable { .. },
-                ) => source.hint(),
-                _ => "release a lock first, and try again".to_owned(),
+                    ConnectError::Full { .. } | ConnectError::ThreadFull { .. },
+                ) => "release a lock first, and try again".to_owned(),
+                _ => source.hint(),
             },
             Self::NoUnits { source, .. } => match **source {
                 // A limit of this process.
@@ -800,6 +806,9 @@ impl DirectoryError {
                     .to_owned()
             }
             Self::TooSmall { .. } => "create the region with a larger heap".to_owned(),
+            Self::Fabric(Fault::Lost | Fault::Revoked | Fault::Stale) => {
+                "try again, by a new session".to_owned()
+            }
             Self::Damaged { .. } | Self::Fabric(_) => {
                 "`farlock region reset NAME` creates the region anew; tokens go on increasing"
                     .to_owned()

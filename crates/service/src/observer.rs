@@ -39,8 +39,10 @@ impl Observer {
     /// Every lock that the region remembers, with its holders and waiters now.
     ///
     /// # Errors
-    /// [`SessionError::Directory`].
+    /// [`SessionError::Directory`]; [`ConnectError::HungUp`](crate::ConnectError::HungUp) where its
+    /// server went away.
     pub fn locks(&self) -> Result<Vec<LockView>, SessionError> {
-        Ok(inspect::locks(&self.region, &self.endpoint)?)
+        let seen = inspect::locks(&self.region, &self.endpoint);
+        seen.map_err(|error| SessionError::of_names(&self.region, error))
     }
 }

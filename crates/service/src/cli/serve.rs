@@ -109,10 +109,11 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         after_the_last(|| Server::bind_within(&args.listen, &options, limits, files.as_ref()))?;
     let address = server.address().map_err(|error| Failure::system("the address", error))?;
     let (stopper, closer) = (server.stopper(), signals.handle());
-    let waiting = std::thread::spawn(move || {
+    let waiting = std::thread::Builder::new().name("farlock-signals".to_owned()).spawn(move || {
         let signal = signals.forever().next();
         signal.inspect(|_| stopper.stop())
     });
+    let waiting = waiting.map_err(SessionError::Thread)?;
     let how = if args.tls.is_some() { "over TLS " } else { "" };
     say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
     files.as_ref().and_then(ends_soon).into_iter().for_each(say);

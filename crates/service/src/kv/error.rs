@@ -218,6 +218,9 @@ impl KvError {
             Self::Busy => "try again",
             Self::TimedOut { .. } => "wait longer, or ask again: no change is missed in between",
             Self::Unknown => "read the key: it tells",
+            Self::Fabric(Fault::Lost) => {
+                "open the store again; of a change, read the key first: it may have been made"
+            }
             Self::Fabric(_) => "open the store again",
         }
         .to_owned()

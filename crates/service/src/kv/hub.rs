@@ -126,7 +126,10 @@ impl Hub {
         let found = block_on(&lane, hub.index.prepare(&lane, hub.base()));
         hub.leave(lane.id());
         hub.index = found.map_err(|error| match error {
-            OpenError::Fabric(fault) => KvError::Fabric(fault),
+            OpenError::Fabric(fault) => match hub.region.fault_in_opening(fault) {
+                Some(source) => KvError::Open { name: name.clone(), source },
+                None => KvError::Fabric(fault),
+            },
             _ => KvError::NotAStore { name: name.clone() },
         })?;
         hub.admit(wanted.index).map(|()| hub)

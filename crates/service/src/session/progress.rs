@@ -191,7 +191,8 @@ struct Task {
 impl Worker {
     fn new(region: Region, tether: Tether) -> Result<Self, SessionError> {
         let (home, keeper) = region.lane(false)?;
-        let directory = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND))?;
+        let opened = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND));
+        let directory = opened.map_err(|error| SessionError::of_names(&region, error))?;
         let hub = Arc::new(Hub::new(region, home.id(), directory, tether == Tether::Tied));
         let (tasks, keepers, lingers_until) = (Vec::new(), HashMap::new(), None);
         let mut worker = Self { hub, tether, tasks, home, keepers, lingers_until, _keeper: keeper };

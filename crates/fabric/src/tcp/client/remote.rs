@@ -118,6 +118,11 @@ impl Remote {
         self.0.is_kept_by_connection()
     }
 
+    /// The address of its server, as it was given.
+    pub fn server(&self) -> &str {
+        &self.0.server
+    }
+
     /// Sleeps as [`Connection::park_all`] does, also where nothing is pending by these lanes, and
     /// takes in meanwhile what comes for others, whose tasks are woken.
     pub fn watch<'l>(

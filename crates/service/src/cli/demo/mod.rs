@@ -10,6 +10,7 @@ mod stage;
 
 use std::time::Duration;
 
+use farlock::SessionError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -63,12 +64,14 @@ fn end_early(stage: &Stage) -> Result<(), Failure> {
     let failed = |error| Failure::system("signals cannot be caught", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (regions, state) = (stage.regions.clone(), stage.state.clone());
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("farlock-signals".to_owned());
+    let started = thread.spawn(move || {
         if let Some(signal) = signals.forever().next() {
             remove(&[&regions, &state]);
             std::process::exit(Exit::killed_by(signal).0.into());
         }
     });
+    started.map_err(SessionError::Thread)?;
     Ok(())
 }
 

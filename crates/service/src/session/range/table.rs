@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Posted, block_on};
+use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Posted, Slot, block_on};
 use farlock_locks::{
     Attempt, Begun, BlockNumbers, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token,
     Want as _,
@@ -540,8 +540,12 @@ impl Table {
             }
         }
         let holdings: Vec<_> = parts.iter().map(|place| place.seat.holding()).collect();
-        let leave =
-            |seat: &Seat<Lane, RangeProtocol>| block_on(seat.endpoint(), seat.leave_to(&holdings));
+        let leave = |seat: &Seat<Lane, RangeProtocol>| {
+            block_on(seat.endpoint(), async {
+                seat.leave_to(&holdings).await?;
+                if hub.is_far { shown(seat.endpoint()).await } else { Ok(()) }
+            })
+        };
         let left = match &by {
             HeldBy::Place(whole) => leave(&whole.seat),
             HeldBy::Shelf(shelved) => hub.by_clerk(|clerk| {
@@ -611,6 +615,11 @@ impl Table {
             return Err(self.lost_hold(LostReason::Forked));
         }
         let released = match by {
+            HeldBy::Place(place) if hub.is_far => {
+                let closed = block_on(place.seat.endpoint(), close_far(&place));
+                self.recycle(place);
+                closed.or_else(|fault| if hub.ends_hold(fault) { Ok(true) } else { Err(fault) })
+            }
             HeldBy::Place(mut place) => {
                 let is_held = place.seat.is_seen_to_hold();
                 if !is_held {
@@ -625,7 +634,10 @@ impl Table {
                     return Ok(false);
                 }
                 clerk.seat.take_down(&shelved);
-                let released = close(clerk);
+                let released = match hub.is_far {
+                    true => block_on(clerk.seat.endpoint(), close_far(clerk)),
+                    false => close(clerk),
+                };
                 if released.is_ok() {
                     hub.give_entry_back(shelved.entry());
                 }
@@ -675,7 +687,7 @@ impl Table {
         };
         cell.put(place);
         let place = cell.look().expect("it was put there");
-        let closed = place.seat.endpoint().deferring(close_awaited(&place)).await;
+        let closed = place.seat.endpoint().deferring(close_far(&place)).await;
         drop(place);
         self.recycle(cell.take());
         if let (Ok(_), Some(entry)) = (closed, entry) {
@@ -818,20 +830,32 @@ fn close(place: &mut RangePlace) -> Result<bool, Fault> {
     }
 }
 
-/// The same, awaited. A server refuses the verbs of those that it has told others are dead: nobody
-/// is asked whether it is still held.
-async fn close_awaited(place: &RangePlace) -> Result<bool, Fault> {
+/// The same by a server, in one trip if its verbs need not be asked for. A server refuses the verbs
+/// of those that it has told others are dead: nobody is asked whether it is still held.
+async fn close_far(place: &RangePlace) -> Result<bool, Fault> {
     let seat = &place.seat;
-    let closed = match seat.begin_close()? {
-        Begun::Done(closed) => closed,
-        Begun::Posted(ticket) => {
-            seat.end_close(seat.endpoint().completion(Posted::Pending(ticket)).await)?
+    let is_released = seat.close_unasked() || {
+        let closed = match seat.begin_close()? {
+            Begun::Done(closed) => closed,
+            Begun::Posted(ticket) => {
+                seat.end_close(seat.endpoint().completion(Posted::Pending(ticket)).await)?
+            }
+        };
+        match closed {
+            Closed::Free => true,
+            Closed::InHand => seat.hand_over().await?,
         }
     };
-    match closed {
-        Closed::Free => Ok(true),
-        Closed::InHand => seat.hand_over().await,
-    }
+    shown(seat.endpoint()).await?;
+    Ok(is_released)
+}
+
+/// Whatever was posted and published by this lane has taken effect: others see nothing of it that
+/// is over.
+async fn shown(lane: &Lane) -> Result<(), Fault> {
+    lane.read64(lane.record(lane.id().index, Slot(0))).await?;
+    // A verb of which nobody asked has failed before this one.
+    lane.refusal().map_or(Ok(()), Err)
 }
 
 /// Where the table lies that was found, if a place is aimed at it.

@@ -310,6 +310,8 @@ impl Drop for Hub {
         if self.is_forked() {
             return;
         }
+        // It waits for no server that is gone.
+        self.region.leave();
         self.orders = None;
         Region::unpark(&self.unparker);
         // By a waker that drops the last handle it may be that thread itself which ends the store.

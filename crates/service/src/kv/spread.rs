@@ -45,9 +45,19 @@ pub(crate) struct Spread {
 /// The same as a handle has it: with its own place in each part.
 pub(super) struct Several {
     pub(super) spread: Arc<Spread>,
-    /// A part that was away is opened when it is needed.
-    parts: Box<[OnceCell<Part>]>,
+    parts: Box<[Lazy]>,
 }
+
+/// A part that has a place when it is used: so a handle that is made waits for no server.
+#[derive(Default)]
+struct Lazy {
+    /// What keeps it open; let go of before the part, which sees whether it is the last.
+    hub: OnceCell<Arc<Hub>>,
+    part: OnceCell<Part>,
+}
+
+/// The parts of a store, as far as they are open.
+type Hubs = Vec<Option<Arc<Hub>>>;
 
 /// What is at one of the places.
 enum Found {
@@ -56,7 +66,7 @@ enum Found {
     /// Its server is away.
     Away(KvError),
     /// A region, what was chosen for the store there, and a number that is drawn.
-    There(Hub, Option<Choice>, u32),
+    There(Box<Hub>, Option<Choice>, u32),
 }
 
 impl Several {
@@ -68,24 +78,28 @@ impl Several {
         patience: &[Duration],
     ) -> Result<Self, KvError> {
         let (spread, hubs) = Spread::open(places, wanted, patience)?;
-        Self::with(Arc::new(spread), hubs)
+        let several = Self::with(Arc::new(spread), hubs);
+        // What is wrong with them is told now.
+        several.parts.iter().try_for_each(|part| match part.hub.get() {
+            Some(hub) => part.begin(hub).map(drop),
+            None => Ok(()),
+        })?;
+        Ok(several)
     }
 
-    /// Another handle, by the parts that are open.
+    /// Another handle.
     pub(super) fn of(spread: &Arc<Spread>) -> Result<Self, KvError> {
         spread.check()?;
-        let hubs = (0..spread.places.len()).map(|index| spread.open_part(index).upgrade());
-        let hubs = hubs.map(|hub| hub.filter(|hub| hub.check().is_ok())).collect();
-        Self::with(Arc::clone(spread), hubs)
+        let hubs = (0..spread.places.len()).map(|at| spread.open_part(at).upgrade());
+        Ok(Self::with(Arc::clone(spread), hubs.collect()))
     }
 
-    fn with(spread: Arc<Spread>, hubs: Vec<Option<Arc<Hub>>>) -> Result<Self, KvError> {
-        let cell = |hub: Option<Arc<Hub>>| match hub {
-            Some(hub) => Part::of(hub).map(OnceCell::from),
-            None => Ok(OnceCell::new()),
+    fn with(spread: Arc<Spread>, hubs: Hubs) -> Self {
+        let lazy = |hub: Option<Arc<Hub>>| Lazy {
+            hub: hub.map_or_else(OnceCell::new, OnceCell::from),
+            part: OnceCell::new(),
         };
-        let parts = hubs.into_iter().map(cell).collect::<Result<_, KvError>>()?;
-        Ok(Self { spread, parts })
+        Self { spread, parts: hubs.into_iter().map(lazy).collect() }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -100,21 +114,35 @@ impl Several {
 
     #[inline]
     pub(super) fn part(&self, index: usize) -> Result<&Part, KvError> {
-        match self.parts[index].get() {
+        match self.parts[index].part.get() {
             Some(part) => Ok(part),
-            None => self.open_part(index),
+            None => self.begin(index),
         }
     }
 
     #[cold]
-    fn open_part(&self, index: usize) -> Result<&Part, KvError> {
-        let part = Part::of(self.spread.hub(index)?)?;
-        Ok(self.parts[index].get_or_init(|| part))
+    fn begin(&self, index: usize) -> Result<&Part, KvError> {
+        let part = &self.parts[index];
+        if part.hub.get().is_none() {
+            let hub = self.spread.hub(index)?;
+            part.hub.get_or_init(|| hub);
+        }
+        let hub = part.hub.get().expect("it is there by now");
+        hub.check()?;
+        part.begin(hub)
     }
 
-    /// Those parts that are open.
-    pub(super) fn open_parts(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter_map(OnceCell::get)
+    /// Bytes of memory that those of its parts take that are open.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parts.iter().filter_map(|part| part.hub.get()).map(|hub| hub.bytes()).sum()
+    }
+}
+
+impl Lazy {
+    /// Has a place from now on.
+    fn begin(&self, hub: &Arc<Hub>) -> Result<&Part, KvError> {
+        let part = Part::of(Arc::clone(hub))?;
+        Ok(self.part.get_or_init(|| part))
     }
 }
 
@@ -123,7 +151,7 @@ impl Spread {
         places: Vec<RegionOptions>,
         wanted: StoreOptions,
         patience: &[Duration],
-    ) -> Result<(Self, Vec<Option<Arc<Hub>>>), KvError> {
+    ) -> Result<(Self, Hubs), KvError> {
         check_places(&places)?;
         let mut found = look_at_all(&places, &wanted, patience)?;
         let known = agreed(&places, &wanted.name, &found)?;
@@ -138,7 +166,7 @@ impl Spread {
         let mut opened = Vec::with_capacity(found.len());
         for (at, found) in found.into_iter().enumerate() {
             let hub = match found {
-                Found::There(hub, ..) => Ok(spread.take(at, hub)?),
+                Found::There(hub, ..) => Ok(spread.take(at, *hub)?),
                 Found::Nothing(_) if spread.wanted.create => spread.open_hub(at),
                 Found::Nothing(error) | Found::Away(error) => Err(error),
             };
@@ -167,7 +195,7 @@ impl Spread {
         let (mut hub, drawn) = match std::mem::replace(&mut found[0], nothing()) {
             Found::There(hub, _, drawn) => (hub, drawn),
             Found::Nothing(_) | Found::Away(_) if self.wanted.create => {
-                let hub = Hub::connect(&self.places[0], &self.wanted)?;
+                let hub = Box::new(Hub::connect(&self.places[0], &self.wanted)?);
                 let (_, drawn) = hub.found()?;
                 (hub, drawn)
             }
@@ -300,7 +328,7 @@ fn look(
         match Hub::connect(place, &existing) {
             Ok(hub) => {
                 let (choice, drawn) = hub.found()?;
-                return Ok(Found::There(hub, choice, drawn));
+                return Ok(Found::There(Box::new(hub), choice, drawn));
             }
             Err(error) if error.is_of_server_away() => {
                 if Instant::now() >= until {

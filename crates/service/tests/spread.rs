@@ -346,6 +346,15 @@ fn commands_take_several_servers() {
     let mut get = stage.farlock(&["kv", "get", "k07"]);
     let got = stage::ended(get.env("FARLOCK_SERVER", servers.named(&all)).output().unwrap());
     assert_eq!(got, (0, "v\n".into(), String::new()));
+    for number in 0..4 {
+        let key = format!("held{number}");
+        let words = ["kv", "hold", &key, "v", "--server", &servers.named(&all)];
+        let mut holder = stage.farlock(&words).spawn().unwrap();
+        stage.until(|| servers.kv(&stage, &all, &["get", &key]).0 == 0);
+        kill(pid(&holder), Signal::KILL);
+        holder.wait().unwrap();
+        stage.until(|| servers.kv(&stage, &all, &["get", &key]).0 == 1);
+    }
     // Without one of them its keys are named, and the others are printed.
     servers.servers[0].kill();
     let names: Vec<String> = (0..30).map(|number| format!("k{number:02}")).collect();

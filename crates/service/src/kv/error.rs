@@ -321,9 +321,7 @@ fn hint_of_part(has: Option<PartOf>, order: &[String]) -> String {
         }
         Some(_) if !order.is_empty() => format!("name them in this order: {}", order.join(", ")),
         Some(PartOf { part, parts }) => {
-            format!(
-                "name all {parts} servers of the store in their order, this one as number {part}"
-            )
+            format!("name all {parts} servers or regions in their order, this one as number {part}")
         }
     }
 }

@@ -23,6 +23,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A store may be over the memory of several hosts: [`Kv::over`].
 
 mod batch;
 mod ephemeral;

@@ -473,7 +473,7 @@ fn nothing_that_was_told_is_lost_though_servers_are_killed() {
         child.wait().unwrap();
         // Until its end.
         *told = heard.iter().last().unwrap();
-        assert!(*told > 100, "{told}");
+        assert!(*told > 10, "{told}");
     }
     let kv = Kv::open_over(&servers.options(), "storm").unwrap();
     let sum = kv.add("sum", 0).unwrap() as u64;

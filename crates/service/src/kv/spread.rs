@@ -60,13 +60,13 @@ struct Lazy {
 type Hubs = Vec<Option<Arc<Hub>>>;
 
 /// What is at one of the places.
-enum Found {
-    /// There is no such store.
-    Nothing(KvError),
-    /// Its server is away.
-    Away(KvError),
-    /// A region, what was chosen for the store there, and a number that is drawn.
-    There(Box<Hub>, Option<Choice>, u32),
+struct Found {
+    /// A region, or why there is none: its server is away, or has no such store.
+    hub: Result<Box<Hub>, KvError>,
+    /// What was chosen for the store there.
+    choice: Option<Choice>,
+    /// A number that is drawn.
+    drawn: u32,
 }
 
 impl Several {
@@ -80,18 +80,21 @@ impl Several {
         let (spread, hubs) = Spread::open(places, wanted, patience)?;
         let several = Self::with(Arc::new(spread), hubs);
         // What is wrong with them is told now.
-        several.parts.iter().try_for_each(|part| match part.hub.get() {
-            Some(hub) => part.begin(hub).map(drop),
-            None => Ok(()),
-        })?;
+        for part in &several.parts {
+            match part.hub.get().map(|hub| part.begin(hub)) {
+                Some(Err(error)) if !error.is_of_server_away() => return Err(error),
+                _ => {}
+            }
+        }
         Ok(several)
     }
 
     /// Another handle.
     pub(super) fn of(spread: &Arc<Spread>) -> Result<Self, KvError> {
         spread.check()?;
-        let hubs = (0..spread.places.len()).map(|at| spread.open_part(at).upgrade());
-        Ok(Self::with(Arc::clone(spread), hubs.collect()))
+        // One that is being opened is not waited for.
+        let open = |hub: &Mutex<Weak<Hub>>| hub.try_lock().ok()?.upgrade();
+        Ok(Self::with(Arc::clone(spread), spread.hubs.iter().map(open).collect()))
     }
 
     fn with(spread: Arc<Spread>, hubs: Hubs) -> Self {
@@ -159,48 +162,43 @@ impl Spread {
         let (index, whole) = known.unwrap_or_default();
         let mut spread = Self { index, wanted, whole, places, hubs, forks: fork_count() };
         if known.is_none() {
-            spread.make_first(&mut found)?;
+            found = spread.make_first(found)?;
         }
-        let Self { index, wanted, .. } = &spread;
-        KvError::unless_index(&wanted.name, *index, wanted.index)?;
+        KvError::unless_index(spread.name(), spread.index, spread.wanted.index)?;
         let mut opened = Vec::with_capacity(found.len());
         for (at, found) in found.into_iter().enumerate() {
-            let hub = match found {
-                Found::There(hub, ..) => Ok(spread.take(at, *hub)?),
-                Found::Nothing(_) if spread.wanted.create => spread.open_hub(at),
-                Found::Nothing(error) | Found::Away(error) => Err(error),
+            let hub = match found.hub {
+                Ok(hub) => spread.take(at, *hub),
+                Err(error) if error.is_of_server_away() || !spread.wanted.create => {
+                    opened.push(None);
+                    continue;
+                }
+                Err(_) => spread.open_hub(at),
             };
             opened.push(match hub {
-                Ok(hub) => {
-                    let hub = Arc::new(hub);
-                    *spread.open_part(at) = Arc::downgrade(&hub);
-                    Some(hub)
-                }
-                Err(error) if error.is_of_server_away() || !spread.wanted.create => None,
+                Ok(hub) => Some(Arc::new(hub)),
+                Err(error) if error.is_of_server_away() => None,
                 Err(error) => return Err(error),
             });
+        }
+        for (at, hub) in opened.iter().enumerate() {
+            *spread.known(at) = hub.as_ref().map_or_else(Weak::new, Arc::downgrade);
         }
         Ok((spread, opened))
     }
 
     /// Nothing of the store is there: makes its first part, which decides of all.
-    fn make_first(&mut self, found: &mut [Found]) -> Result<(), KvError> {
-        let nothing = || Found::Nothing(KvError::Forked);
+    fn make_first(&mut self, mut found: Vec<Found>) -> Result<Vec<Found>, KvError> {
+        let is_away = |found: &Found| matches!(&found.hub, Err(error) if error.is_of_server_away());
         // One that is away may have a part.
-        if let Some(away) = found.iter_mut().find(|found| matches!(found, Found::Away(_)))
-            && let Found::Away(error) = std::mem::replace(away, nothing())
-        {
-            return Err(error);
+        if let Some(away) = found.iter().position(is_away) {
+            found.swap(0, away);
         }
-        let (mut hub, drawn) = match std::mem::replace(&mut found[0], nothing()) {
-            Found::There(hub, _, drawn) => (hub, drawn),
-            Found::Nothing(_) | Found::Away(_) if self.wanted.create => {
-                let hub = Box::new(Hub::connect(&self.places[0], &self.wanted)?);
-                let (_, drawn) = hub.found()?;
-                (hub, drawn)
-            }
-            Found::Nothing(error) | Found::Away(error) => return Err(error),
-        };
+        let mut first = found.remove(0);
+        if first.hub.is_err() && self.wanted.create && !is_away(&first) {
+            first = Found::of(Hub::connect(&self.places[0], &self.wanted)?)?;
+        }
+        let (mut hub, drawn) = (first.hub?, first.drawn);
         (self.index, self.whole) = (self.wanted.index.unwrap_or_default(), drawn);
         hub.prepare(self.choice(0))?;
         // Another client may have been first.
@@ -208,8 +206,8 @@ impl Spread {
         self.check_part(0, made)?;
         let share = made.share.expect("it is this part");
         (self.index, self.whole) = (made.index, share.whole);
-        found[0] = Found::There(hub, Some(made), drawn);
-        Ok(())
+        found.insert(0, Found { hub: Ok(hub), choice: Some(made), drawn });
+        Ok(found)
     }
 
     /// Makes what is there the part that it is to be, unless it is that.
@@ -235,12 +233,12 @@ impl Spread {
     /// A part that is open, or is opened now.
     fn hub(&self, at: usize) -> Result<Arc<Hub>, KvError> {
         self.check()?;
-        let mut open = self.open_part(at);
-        if let Some(hub) = open.upgrade() {
+        let mut known = self.known(at);
+        if let Some(hub) = known.upgrade() {
             return hub.check().map(|()| hub);
         }
         let hub = Arc::new(self.open_hub(at)?);
-        *open = Arc::downgrade(&hub);
+        *known = Arc::downgrade(&hub);
         Ok(hub)
     }
 
@@ -254,7 +252,8 @@ impl Spread {
         }
     }
 
-    fn open_part(&self, at: usize) -> MutexGuard<'_, Weak<Hub>> {
+    /// A part, if it is open.
+    fn known(&self, at: usize) -> MutexGuard<'_, Weak<Hub>> {
         // Nothing that can panic leaves it half changed.
         self.hubs[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,8 +269,15 @@ impl Spread {
 
     /// Whether it is at these places, in this order, and none of its parts that were open is gone.
     pub(super) fn serves(&self, places: &[RegionOptions]) -> bool {
-        let is_whole = |at| self.open_part(at).upgrade().is_none_or(|hub| hub.check().is_ok());
+        let is_whole = |at| self.known(at).upgrade().is_none_or(|hub| hub.check().is_ok());
         self.check().is_ok() && self.places == places && (0..places.len()).all(is_whole)
+    }
+}
+
+impl Found {
+    fn of(hub: Hub) -> Result<Self, KvError> {
+        let (choice, drawn) = hub.found()?;
+        Ok(Self { hub: Ok(Box::new(hub)), choice, drawn })
     }
 }
 
@@ -325,21 +331,17 @@ fn look(
     let until = Instant::now() + patience;
     let existing = wanted.clone().existing();
     loop {
-        match Hub::connect(place, &existing) {
-            Ok(hub) => {
-                let (choice, drawn) = hub.found()?;
-                return Ok(Found::There(Box::new(hub), choice, drawn));
+        let error = match Hub::connect(place, &existing) {
+            Ok(hub) => return Found::of(hub),
+            Err(error) => error,
+        };
+        let is_absent = matches!(&error, KvError::Open { source: ConnectError::Absent { .. }, .. });
+        match error.is_of_server_away() {
+            true if Instant::now() < until => std::thread::sleep(AGAIN),
+            is_away if is_away || is_absent => {
+                return Ok(Found { hub: Err(error), choice: None, drawn: 0 });
             }
-            Err(error) if error.is_of_server_away() => {
-                if Instant::now() >= until {
-                    return Ok(Found::Away(error));
-                }
-                std::thread::sleep(AGAIN);
-            }
-            Err(error @ KvError::Open { source: ConnectError::Absent { .. }, .. }) => {
-                return Ok(Found::Nothing(error));
-            }
-            Err(error) => return Err(error),
+            _ => return Err(error),
         }
     }
 }
@@ -350,11 +352,7 @@ fn agreed(
     name: &str,
     found: &[Found],
 ) -> Result<Option<(Index, u32)>, KvError> {
-    let choice = |found: &Found| match found {
-        Found::There(_, choice, _) => *choice,
-        Found::Nothing(_) | Found::Away(_) => None,
-    };
-    let choices: Vec<Option<Choice>> = found.iter().map(choice).collect();
+    let choices: Vec<Option<Choice>> = found.iter().map(|found| found.choice).collect();
     let there = || choices.iter().enumerate().filter_map(|(at, choice)| Some((at, (*choice)?)));
     for (at, choice) in there() {
         check_part(name, places, at, choice, || order_of(places, &choices))?;

@@ -95,31 +95,37 @@ pub enum KvError {
     /// The system gave no thread.
     #[error("the thread that keeps the store's places could not be started")]
     Thread(#[source] std::io::Error),
-    /// The store was removed while it was open.
-    #[error("the store '{}' was removed", shown(.name))]
+    /// The store was removed while it was open, or a part of it.
+    #[error("the store '{}' at {at} was removed", shown(.name))]
     Gone {
         /// The store.
         name: String,
+        /// The server or region.
+        at: String,
     },
     /// The connection to the server is over, and no other was to be had before the lease ended.
     #[error(
-        "the server of the store '{}' was not heard of any more before the lease ended",
+        "the server {at} of the store '{}' was not heard of any more before the lease ended",
         shown(.name)
     )]
     Disconnected {
         /// The store.
         name: String,
+        /// The server.
+        at: String,
     },
     /// This process did not run, so the server was not asked for another lease in time: it was
     /// stopped, or its host stood still.
     #[error(
-        "this process did not run until its lease by the server of the store '{}' had ended: it \
-         was stopped, or its host stood still",
+        "this process did not run until its lease by the server {at} of the store '{}' had ended: \
+         it was stopped, or its host stood still",
         shown(.name)
     )]
     SleptThrough {
         /// The store.
         name: String,
+        /// The server.
+        at: String,
     },
     /// This process was forked from the one that opened the store.
     #[error("the store belongs to the parent process")]

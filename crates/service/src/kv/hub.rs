@@ -284,13 +284,13 @@ impl Hub {
 
     /// Why there is no store any more.
     fn without(&self) -> KvError {
-        let name = self.name.clone();
+        let (name, at) = (self.name.clone(), self.place.clone());
         if !self.region.is_disconnected() {
-            KvError::Gone { name }
+            KvError::Gone { name, at }
         } else if self.region.has_slept_through() {
-            KvError::SleptThrough { name }
+            KvError::SleptThrough { name, at }
         } else {
-            KvError::Disconnected { name }
+            KvError::Disconnected { name, at }
         }
     }
 

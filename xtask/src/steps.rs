@@ -199,6 +199,7 @@ pub(crate) const CI: &[Step] = &[
                  --json"
             ),
             lab!("storm --face kv --kills 200 --stops 200 --json"),
+            lab!("storm --face kv --parts 3 --kills 50 --stops 50 --json"),
             lab!(
                 "storm --face kv --served --index ordered --kills 150 --stops 150 --restarts 30 \
                  --cuts 6 --json"
@@ -615,6 +616,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
             lab!("storm --face kv --kills 5000 --stops 5000 --seed 2 --json"),
+            lab!("storm --face kv --parts 3 --kills 2000 --stops 2000 --seed 3 --json"),
             lab!(
                 "storm --face kv --served --workload a --kills 1500 --stops 500 --restarts 500 \
                  --seed 2 --json"

@@ -33,7 +33,7 @@ pub use filling::{Filling, Memory};
 #[cfg(feature = "museum")]
 pub use flaw::Flaw;
 pub use index::Index;
-pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, part_of};
 pub use pool::Census;
 pub use shape::Shape;
 pub use size::Class;

@@ -67,11 +67,15 @@ pub struct Shape {
     /// Bytes of the index as it is created, as [`Index::bytes`](crate::Index::bytes) says. What it
     /// grows by is taken from the chunks.
     pub index_bytes: u64,
-    /// Which index it is, as [`Index::tag`](crate::Index::tag) says.
+    /// Which index it is, as [`Index::tag`](crate::Index::tag) says, in its lowest
+    /// [`Shape::TAG_BITS`]. The bits above are for whoever makes the store, and decided with it.
     pub index_tag: u64,
 }
 
 impl Shape {
+    /// Bits of an index's tag.
+    pub const TAG_BITS: u32 = 16;
+
     /// Bytes of it all.
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -107,8 +111,9 @@ impl Shape {
         Ok(())
     }
 
-    /// The tag of the index that the store there has, or will have once it is whole; `None`: what
-    /// [`Shape::create`] is called with next decides. It is never another one later.
+    /// The tag of the index that the store there has, or will have once it is whole, and what its
+    /// maker has put above; `None`: what [`Shape::create`] is called with next decides. It is never
+    /// another one later.
     ///
     /// # Errors
     /// There is something else, or a verb failed.
@@ -129,6 +134,11 @@ impl Shape {
     pub async fn check<E: Endpoint>(&self, endpoint: &E) -> Result<(), OpenError> {
         let found = far::read(endpoint, self.base, HEADER_WORDS).await?;
         if found[..] == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
+    }
+
+    /// The tag of the index alone.
+    pub(crate) fn tag(&self) -> u64 {
+        self.index_tag & ((1 << Self::TAG_BITS) - 1)
     }
 
     #[inline]

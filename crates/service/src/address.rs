@@ -56,6 +56,9 @@ impl AddressError {
 /// [`AddressError::Malformed`].
 pub fn check_address(address: &str, listens: bool) -> Result<(), AddressError> {
     let wrong = |why| Err(AddressError::Malformed { address: address.to_owned(), why });
+    if address.contains(',') {
+        return wrong("and one alone: `farlock kv` takes several, and nothing else does");
+    }
     if address.contains('/') {
         return wrong("and no scheme but tcp:// and tls:// of a client's");
     }

@@ -411,7 +411,8 @@ impl fmt::Debug for Holders {
 }
 
 impl SessionError {
-    /// Why the region's names could not be read or entered: by a server, perhaps since it went away.
+    /// Why the region's names could not be read or entered: by a server, perhaps since it went
+    /// away.
     pub(crate) fn of_names(region: &Region, error: DirectoryError) -> Self {
         let hung_up = match error {
             DirectoryError::Fabric(fault) => region.fault_in_opening(fault),

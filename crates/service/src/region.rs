@@ -18,6 +18,7 @@ use crate::connection::Region;
 use crate::directory::Directory;
 use crate::protocol::{RANGE_BLOCK_BYTES, RANGE_HEAP_BYTES};
 use crate::shelf::SHELF_BYTES;
+use crate::text::shown;
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
@@ -315,6 +316,14 @@ impl RegionOptions {
             let why = "it is no absolute path, and each process would find another one";
             Err(ConnectError::Untrusted { path: path.clone(), why })
         })
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn place(&self) -> String {
+        match &self.server {
+            Some(server) => shown(server),
+            None => format!("region '{}'", shown(&self.name)),
+        }
     }
 
     /// What this process is called.

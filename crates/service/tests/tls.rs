@@ -442,8 +442,8 @@ fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
     drop(open(&one));
 }
 
-/// A server whose own certificate is just being replaced, or cannot be read any more, goes on by the
-/// last one, and heeds what is revoked meanwhile.
+/// A server whose own certificate is just being replaced, or cannot be read any more, goes on by
+/// the last one, and heeds what is revoked meanwhile.
 #[test]
 fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_back() {
     let stage = Stage::new();

@@ -107,10 +107,12 @@ impl Connection for Host {
 
     fn lengthen(&self, heap_bytes: u64) -> Result<(), ConnectError> {
         let is_long_enough = || self.0.heap().1 >= heap_bytes;
-        if is_long_enough() {
+        // Looked at once: it may grow at any time.
+        let missing = heap_bytes.saturating_sub(self.0.heap().1);
+        if missing == 0 {
             return Ok(());
         }
-        let grown = self.0.grow(heap_bytes - self.0.heap().1);
+        let grown = self.0.grow(missing);
         // Others may have been first, and then there is no room for as much again.
         match grown {
             _ if is_long_enough() => Ok(()),

@@ -51,7 +51,8 @@ pub trait Index {
         0
     }
 
-    /// Names the kind and what it depends on: a client with another index is refused.
+    /// Names the kind and what it depends on, in [`Shape::TAG_BITS`](crate::Shape::TAG_BITS): a
+    /// client with another index is refused.
     fn tag(&self) -> u64;
 
     /// Bytes of the table of level 0: all slots that there are when it is created.

@@ -91,7 +91,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// # Errors
     /// There is none, or a verb failed.
     pub async fn open(scheme: S, index: I, shape: Shape) -> Result<Self, OpenError> {
-        let fits = (index.tag(), index.bytes()) == (shape.index_tag, shape.index_bytes);
+        let fits = (index.tag(), index.bytes()) == (shape.tag(), shape.index_bytes);
         if !fits {
             return Err(OpenError::OtherShape);
         }

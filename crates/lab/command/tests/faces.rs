@@ -119,6 +119,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("storm --face range-command --reference", "no command that locks ranges"),
         ("storm --face session --workload a", "are for --face kv"),
         ("storm --face range --index ordered", "are for --face kv"),
+        ("storm --face session --parts 2", "are for --face kv"),
+        ("storm --face kv --parts 2 --served", "cannot be used with"),
         ("storm --workload a", "--face"),
         ("storm --face kv --restarts 1", "--served"),
     ] {
@@ -175,6 +177,11 @@ fn a_storm_over_a_store_says_of_which_workload_and_index_it_is() {
         let refused = number(row, "/refused");
         assert!(workload == "f" || refused == 0.0, "who only updates is refused nothing: {row}");
     }
+    let row = &rows("storm --face kv --parts 3 --kills 30 --stops 30")[0];
+    assert_eq!(
+        (&row["parts"], &row["violations"], &row["failed"]),
+        (&3.into(), &0.into(), &0.into())
+    );
     let said = text(lab("storm --face kv --kills 5 --index ordered").stdout);
     for told in ["both", "ordered", "nobody"] {
         assert!(said.contains(told), "{told}: {said}");

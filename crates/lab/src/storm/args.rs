@@ -68,6 +68,10 @@ pub struct StormArgs {
     /// Over a store: its index [default: hash]
     #[arg(long, value_enum, requires = "face")]
     pub index: Option<StoreIndex>,
+    /// Over a store: over how many regions it is, a part in each
+    #[arg(long, requires = "face", conflicts_with = "served", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub parts: u8,
     /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
     /// it
     #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]

@@ -27,6 +27,24 @@ pub(super) struct RegionArg {
     pub(super) tls: Option<OsString>,
 }
 
+/// Which regions a command works on, where it may be several.
+#[derive(Clone, Debug, Args)]
+pub(super) struct RegionsArg {
+    /// The region. Said several times, without --server: a store is over these regions of this
+    /// host; with as many servers, over the region of each.
+    #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
+    region: Vec<String>,
+    /// The server whose region it is, as `farlock serve` is one; without one, or where the variable
+    /// is empty, the region is this host's. Said several times, or with commas between: a store is
+    /// over the regions of these servers, named in this order each time.
+    #[arg(long, value_name = "HOST:PORT", env = SERVER, value_delimiter = ',')]
+    server: Vec<String>,
+    /// Reach the servers over TLS, by authority.pem, client.pem and client.key in this directory;
+    /// `farlock tls` makes them. The variable says nothing where no server is named.
+    #[arg(long, value_name = "DIR", env = TLS)]
+    tls: Option<OsString>,
+}
+
 /// Which region of this host a command works on.
 #[derive(Debug, Args)]
 pub(super) struct HereArg {
@@ -89,6 +107,29 @@ impl Places {
         Ok(options.named(&region.region))
     }
 
+    /// The regions of a store that may be over several.
+    pub(super) fn regions(&self, said: &RegionsArg) -> Result<Vec<RegionOptions>, Failure> {
+        let RegionsArg { region: regions, server, tls } = said;
+        // A variable that is empty names none.
+        let none = vec![None];
+        let servers = match server.iter().any(|server| !server.is_empty()) {
+            true => server.iter().cloned().map(Some).collect(),
+            false => none,
+        };
+        let places = servers.len().max(regions.len());
+        if ![1, places].contains(&servers.len()) || ![1, places].contains(&regions.len()) {
+            return Err(Failure::usage(
+                format_args!("{} regions are named, and {} servers", regions.len(), servers.len()),
+                "name one region, which all of them have, or one of each server",
+            ));
+        }
+        let place = |(server, region): (&Option<String>, &String)| {
+            let (server, tls, region) = (server.clone(), tls.clone(), region.clone());
+            self.region(&RegionArg { region, server, tls })
+        };
+        servers.iter().cycle().zip(regions.iter().cycle()).take(places).map(place).collect()
+    }
+
     /// Says so where the directory that was named for what keeps tokens from going back keeps
     /// nothing: the region is used all the same.
     pub(super) fn heed_state_dir(&self, region: &str) {
@@ -122,13 +163,14 @@ pub(super) fn check_server(matches: &ArgMatches) -> Result<(), Failure> {
     let innermost = std::iter::successors(Some(matches), |matches| Some(matches.subcommand()?.1));
     let matches = innermost.last().unwrap_or(matches);
     // Some commands have no server.
-    let Ok(server) = matches.try_get_one::<String>("server") else { return Ok(()) };
+    let Ok(servers) = matches.try_get_many::<String>("server") else { return Ok(()) };
+    let servers: Vec<&String> = servers.into_iter().flatten().collect();
+    let has_server = servers.iter().any(|server| !server.is_empty());
     let is_said = |id| {
         let is_known = matches.try_contains_id(id).is_ok();
         is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
-    let has_server = server.is_some_and(|server| !server.is_empty());
-    if is_said("server") && !has_server {
+    if is_said("server") && servers.iter().any(|server| server.is_empty()) {
         return Err(Failure::usage(
             "--server is empty, and names no server",
             "is a variable unset? Leave --server out where a region of this host is meant",

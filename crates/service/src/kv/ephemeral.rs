@@ -6,8 +6,8 @@ use farlock_fabric::{Endpoint as _, Slot};
 
 use super::Kv;
 use super::error::KvError;
-use super::handle::Wish;
 use super::hub::Hub;
+use super::part::{Part, Wish};
 use super::value::{Owner, Term};
 
 impl Kv {
@@ -32,11 +32,14 @@ impl Kv {
         value: impl AsRef<[u8]>,
     ) -> Result<(), KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.hub.check()?;
-        let owner = Some(self.hub.owner(key)?);
-        self.change(key, None, |_| Ok(Wish::Put(value.into(), Term { until: None, owner }, ())))
+        let part = self.part_of(key)?;
+        part.hub.check()?;
+        let owner = Some(part.hub.owner(key)?);
+        part.change(key, None, |_| Ok(Wish::Put(value.into(), Term { until: None, owner }, ())))
     }
+}
 
+impl Part {
     /// Takes away what ends with this store's last handle, if this one is.
     pub(super) fn remove_own(&self) {
         // As long as this is locked, a handle that comes now puts nothing of its own there.

@@ -8,6 +8,7 @@ use farlock_locks::Token;
 use thiserror::Error;
 
 use super::index::Index;
+use super::share::{PARTS_MAX, PartOf, said};
 use super::value::VALUE_BYTES_MAX;
 use crate::error::{code_of_server, hint_of};
 use crate::text::shown;
@@ -50,34 +51,81 @@ pub enum KvError {
         /// The one that is needed for what was asked.
         wanted: Index,
     },
+    /// What lies under this name is another part of a store than it was named as, or a store by
+    /// itself. Nothing was written.
+    #[error("the store '{}' at {at} is {}, not {}", shown(.name), said(*.has), said(*.wanted))]
+    OtherPart {
+        /// The store.
+        name: String,
+        /// The server or region.
+        at: String,
+        /// What it is; `None`: a store by itself.
+        has: Option<PartOf>,
+        /// As what it was named.
+        wanted: Option<PartOf>,
+        /// The servers or regions that were named, in the order in which they have their parts;
+        /// empty where the store has others.
+        order: Vec<String>,
+    },
+    /// What lies under this name is a part of another store of the same name, which has other
+    /// memory nodes. Nothing was written.
+    #[error("the store '{}' at {at} is a part of another store of this name", shown(.name))]
+    ForeignPart {
+        /// The store.
+        name: String,
+        /// The server or region.
+        at: String,
+    },
+    /// A part of the store is not there, and was not to be made.
+    #[error("of the store '{}' {of} is not there, at {at}", shown(.name))]
+    NoPart {
+        /// The store.
+        name: String,
+        /// The server or region.
+        at: String,
+        /// The part.
+        of: PartOf,
+    },
+    /// No store can lie over these memory nodes.
+    #[error("no store can be over these servers or regions: {why}")]
+    BadParts {
+        /// What is wrong with them.
+        why: &'static str,
+    },
     /// The system gave no thread.
     #[error("the thread that keeps the store's places could not be started")]
     Thread(#[source] std::io::Error),
-    /// The store was removed while it was open.
-    #[error("the store '{}' was removed", shown(.name))]
+    /// The store was removed while it was open, or a part of it.
+    #[error("the store '{}' at {at} was removed", shown(.name))]
     Gone {
         /// The store.
         name: String,
+        /// The server or region.
+        at: String,
     },
     /// The connection to the server is over, and no other was to be had before the lease ended.
     #[error(
-        "the server of the store '{}' was not heard of any more before the lease ended",
+        "the server {at} of the store '{}' was not heard of any more before the lease ended",
         shown(.name)
     )]
     Disconnected {
         /// The store.
         name: String,
+        /// The server.
+        at: String,
     },
     /// This process did not run, so the server was not asked for another lease in time: it was
     /// stopped, or its host stood still.
     #[error(
-        "this process did not run until its lease by the server of the store '{}' had ended: it \
-         was stopped, or its host stood still",
+        "this process did not run until its lease by the server {at} of the store '{}' had ended: \
+         it was stopped, or its host stood still",
         shown(.name)
     )]
     SleptThrough {
         /// The store.
         name: String,
+        /// The server.
+        at: String,
     },
     /// This process was forked from the one that opened the store.
     #[error("the store belongs to the parent process")]
@@ -152,6 +200,10 @@ impl KvError {
             },
             Self::NotAStore { .. } => "not-a-store",
             Self::OtherIndex { .. } => "other-index",
+            Self::OtherPart { .. } => "other-part",
+            Self::ForeignPart { .. } => "foreign-part",
+            Self::NoPart { .. } => "no-part",
+            Self::BadParts { .. } => "bad-parts",
             Self::Thread(_) => "thread",
             Self::Gone { .. } => "store-gone",
             Self::Disconnected { .. } => "disconnected",
@@ -188,14 +240,17 @@ impl KvError {
             Self::Open { source, .. } | Self::Full { source: Some(source) } => {
                 return hint_of(source);
             }
-            Self::OtherIndex { name, wanted: Index::Ordered, .. } => {
-                return format!(
-                    "copy it into one that is: `farlock kv dump --store {name} FILE`, then \
-                     `farlock kv load --index ordered --store OTHER FILE`"
-                );
+            Self::OtherIndex { name, wanted, .. } => return hint_of_index(name, *wanted),
+            Self::OtherPart { has, order, .. } => return hint_of_part(*has, order),
+            Self::ForeignPart { .. } => {
+                "name the servers that the store was made with, or use another name"
             }
-            Self::OtherIndex { .. } => {
-                "ask for no index: an ordered store does all that a hash store does"
+            Self::NoPart { .. } => {
+                "its memory is gone, or it was never made: `farlock kv put` makes it, empty; \
+                 other keys can be read"
+            }
+            Self::BadParts { .. } => {
+                return format!("name 1 to {PARTS_MAX} servers or regions, each of them once");
             }
             Self::Corrupt => "other keys can still be read; `farlock kv drop` removes the store",
             Self::Thread(_) => "raise the limit on processes (ulimit -u)",
@@ -226,6 +281,14 @@ impl KvError {
         .to_owned()
     }
 
+    /// Refuses where the store of this name has another index than is wanted.
+    pub(super) fn unless_index(name: &str, has: Index, wanted: Option<Index>) -> Result<(), Self> {
+        match wanted.filter(|wanted| *wanted != has) {
+            None => Ok(()),
+            Some(wanted) => Err(Self::OtherIndex { name: name.to_owned(), has, wanted }),
+        }
+    }
+
     /// Whether a store was not opened because its server is away, and may be back soon.
     pub(super) fn is_of_server_away(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.is_of_server_away())
@@ -245,6 +308,33 @@ impl KvError {
             WriteError::Corrupt => Self::Corrupt,
             WriteError::Fabric(fault) => Self::Fabric(fault),
             _ => unreachable!("this face asks for nothing that is answered so: {error}"),
+        }
+    }
+}
+
+/// What to do where a store is this, and was named as another part.
+fn hint_of_index(name: &str, wanted: Index) -> String {
+    match wanted {
+        Index::Ordered => format!(
+            "copy it into one that is: `farlock kv dump --store {name} FILE`, then `farlock kv \
+             load --index ordered --store OTHER FILE`"
+        ),
+        Index::Hash => {
+            "ask for no index: an ordered store does all that a hash store does".to_owned()
+        }
+    }
+}
+
+fn hint_of_part(has: Option<PartOf>, order: &[String]) -> String {
+    match has {
+        None => {
+            "name its server alone; to have it over several, dump it, and load the dump into a \
+                 store of another name"
+                .to_owned()
+        }
+        Some(_) if !order.is_empty() => format!("name them in this order: {}", order.join(", ")),
+        Some(PartOf { part, parts }) => {
+            format!("name all {parts} servers or regions in their order, this one as number {part}")
         }
     }
 }

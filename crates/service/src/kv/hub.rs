@@ -13,8 +13,9 @@ use farlock_fabric::{
 use farlock_kv::{OpenError, Shape};
 
 use super::error::KvError;
-use super::index::{Index, Store, StoreOptions};
+use super::index::{Choice, Index, Store, StoreOptions};
 use super::keep::{CHUNK_BYTES, Errand, GROWTH_CHUNKS, Order, keep};
+use super::share::Share;
 use super::value::Owner;
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
@@ -32,8 +33,10 @@ const BYTES_MAX: u64 = 64 << 30;
 pub(crate) struct Hub {
     pub(super) name: String,
     pub(super) region: Region,
+    /// Where that is, for people.
+    pub(super) place: String,
     /// Found when it was opened.
-    pub(super) index: Index,
+    pub(super) choice: Choice,
     orders: Option<Mutex<Sender<Order>>>,
     unparker: Unparker,
     thread: Option<JoinHandle<()>>,
@@ -98,8 +101,15 @@ fn served_name(region: &RegionOptions, store: &str) -> String {
 pub(crate) const STORE_OF: char = '/';
 
 impl Hub {
-    /// Opens a store, which is created where it is missing.
+    /// Opens a store that is whole in itself, which is created where it is missing.
     pub(super) fn open(options: &RegionOptions, wanted: &StoreOptions) -> Result<Self, KvError> {
+        let mut hub = Self::connect(options, wanted)?;
+        hub.prepare(Choice { index: wanted.index.unwrap_or_default(), share: None })?;
+        hub.admit(wanted.index).map(|()| hub)
+    }
+
+    /// Connects to the region of a store, in which nothing is done yet.
+    pub(super) fn connect(options: &RegionOptions, wanted: &StoreOptions) -> Result<Self, KvError> {
         let name = &wanted.name;
         wanted.check_name()?;
         let open = |source| KvError::Open { name: name.clone(), source };
@@ -111,38 +121,55 @@ impl Hub {
             .name("farlock-kv".to_owned())
             .spawn(move || keep(&kept, &ordered, &parked))
             .map_err(KvError::Thread)?;
-        let mut hub = Self {
+        Ok(Self {
             name: name.clone(),
+            place: options.place(),
             region,
-            index: wanted.index.unwrap_or_default(),
+            choice: Choice { index: Index::default(), share: None },
             orders: Some(Mutex::new(orders)),
             unparker,
             thread: Some(thread),
             owning: Mutex::default(),
             forks: fork_count(),
             seen_at: AtomicU64::new(0),
-        };
-        let lane = hub.attach()?;
-        let found = block_on(&lane, hub.index.prepare(&lane, hub.base()));
-        hub.leave(lane.id());
-        hub.index = found.map_err(|error| match error {
-            OpenError::Fabric(fault) => match hub.region.fault_in_opening(fault) {
-                Some(source) => KvError::Open { name: name.clone(), source },
-                None => KvError::Fabric(fault),
-            },
-            _ => KvError::NotAStore { name: name.clone() },
-        })?;
-        hub.admit(wanted.index).map(|()| hub)
+        })
     }
 
-    /// Refuses where the store has another index than is wanted.
+    /// What was chosen for the store, if anything was; and a number that is drawn.
+    pub(super) fn found(&self) -> Result<(Option<Choice>, u32), KvError> {
+        self.by_a_lane(|lane| {
+            let found = block_on(lane, Choice::at(lane, self.base()));
+            found.map(|found| (found, lane.random() as u32))
+        })
+    }
+
+    /// Makes the store, of this choice, unless there is one.
+    pub(super) fn prepare(&mut self, wanted: Choice) -> Result<(), KvError> {
+        self.choice = self.by_a_lane(|lane| block_on(lane, wanted.prepare(lane, self.base())))?;
+        Ok(())
+    }
+
+    fn by_a_lane<T>(&self, act: impl FnOnce(&Lane) -> Result<T, OpenError>) -> Result<T, KvError> {
+        let lane = self.attach()?;
+        let done = act(&lane);
+        self.leave(lane.id());
+        done.map_err(|error| match error {
+            OpenError::Fabric(fault) => match self.region.fault_in_opening(fault) {
+                Some(source) => KvError::Open { name: self.name.clone(), source },
+                None => KvError::Fabric(fault),
+            },
+            _ => KvError::NotAStore { name: self.name.clone() },
+        })
+    }
+
+    /// Refuses where the store is a part of one, or has another index than is wanted.
     pub(super) fn admit(&self, wanted: Option<Index>) -> Result<(), KvError> {
-        match wanted.filter(|wanted| *wanted != self.index) {
-            None => Ok(()),
-            Some(wanted) => {
-                Err(KvError::OtherIndex { name: self.name.clone(), has: self.index, wanted })
-            }
+        if let Some(Share { of, .. }) = self.choice.share {
+            let (name, at) = (self.name.clone(), self.place.clone());
+            let (has, order) = (Some(of), Vec::new());
+            return Err(KvError::OtherPart { name, at, has, wanted: None, order });
         }
+        KvError::unless_index(&self.name, self.choice.index, wanted)
     }
 
     fn base(&self) -> Addr {
@@ -150,13 +177,13 @@ impl Hub {
     }
 
     fn shape(&self) -> Shape {
-        self.index.shape(self.base())
+        self.choice.shape(self.base())
     }
 
     /// The store as a handle has it, by a place of its own.
     pub(super) fn store(&self) -> Result<Store, KvError> {
         let lane = self.attach()?;
-        let store = Store::new(self.index, lane, self.base(), self.region.is_far());
+        let store = Store::new(self.choice, lane, self.base(), self.region.is_far());
         store.has_chunks(self.chunks());
         Ok(store)
     }
@@ -260,13 +287,13 @@ impl Hub {
 
     /// Why there is no store any more.
     fn without(&self) -> KvError {
-        let name = self.name.clone();
+        let (name, at) = (self.name.clone(), self.place.clone());
         if !self.region.is_disconnected() {
-            KvError::Gone { name }
+            KvError::Gone { name, at }
         } else if self.region.has_slept_through() {
-            KvError::SleptThrough { name }
+            KvError::SleptThrough { name, at }
         } else {
-            KvError::Disconnected { name }
+            KvError::Disconnected { name, at }
         }
     }
 
@@ -286,6 +313,8 @@ impl Drop for Hub {
         if self.is_forked() {
             return;
         }
+        // It waits for no server that is gone.
+        self.region.leave();
         self.orders = None;
         Region::unpark(&self.unparker);
         // By a waker that drops the last handle it may be that thread itself which ends the store.

@@ -15,6 +15,7 @@ use farlock_kv::{
 };
 
 use super::keep::CHUNK_BYTES;
+use super::share::{ChoiceWord, Share};
 use crate::connection::Lane;
 
 /// Chunks that a store can have.
@@ -51,36 +52,11 @@ impl Index {
         }
     }
 
-    /// What lies where in a store that begins there. It is the same in all stores of this index,
-    /// however long they are.
-    pub(super) fn shape(self, base: Addr) -> Shape {
-        let (index_bytes, index_tag) = match self {
+    /// How many bytes it takes at first, and its tag.
+    fn measures(self) -> (u64, u64) {
+        match self {
             Self::Hash => (RACE.bytes(), RACE.tag()),
             Self::Ordered => (SMART.bytes(), SMART.tag()),
-        };
-        Shape { base, chunks: CHUNKS, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag }
-    }
-
-    /// The index of the store there. What is none yet becomes one, of this index if no other client
-    /// has begun to make it one of another.
-    pub(super) async fn prepare<E: Endpoint>(
-        self,
-        endpoint: &E,
-        base: Addr,
-    ) -> Result<Self, OpenError> {
-        loop {
-            let tag = Shape::tag_at(endpoint, base).await?;
-            let has = |index: &&Self| Some(index.shape(base).index_tag) == tag;
-            let index = match tag {
-                None => self,
-                Some(_) => *Self::ALL.iter().find(has).ok_or(OpenError::OtherShape)?,
-            };
-            match index.shape(base).create(endpoint).await {
-                // Another client was first; and what was chosen stays.
-                Err(OpenError::OtherShape)
-                    if tag.is_none() && Shape::tag_at(endpoint, base).await?.is_some() => {}
-                ended => return ended.map(|()| index),
-            }
         }
     }
 }
@@ -88,6 +64,61 @@ impl Index {
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What whoever makes a store chooses for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Choice {
+    pub(super) index: Index,
+    /// Which part it is, if it is one.
+    pub(super) share: Option<Share>,
+}
+
+impl Choice {
+    /// What lies where in a store that begins there. It is the same in all stores of this index,
+    /// however long they are.
+    pub(super) fn shape(self, base: Addr) -> Shape {
+        let (index_bytes, _) = self.index.measures();
+        let index_tag = self.word().0;
+        Shape { base, chunks: CHUNKS, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag }
+    }
+
+    /// What was chosen for the store there; `None`: nothing yet. It is never another one later.
+    pub(super) async fn at<E: Endpoint>(
+        endpoint: &E,
+        base: Addr,
+    ) -> Result<Option<Self>, OpenError> {
+        let Some(word) = Shape::tag_at(endpoint, base).await?.map(ChoiceWord) else {
+            return Ok(None);
+        };
+        let has = |index: &Index| index.measures().1 == word.index();
+        let index = Index::ALL.iter().copied().find(has);
+        let found = index.zip(word.share()).map(|(index, share)| Self { index, share });
+        found.map(Some).ok_or(OpenError::OtherShape)
+    }
+
+    /// What was chosen for the store there. What is none yet becomes one, of this choice if no
+    /// other client has begun to make it one of another.
+    pub(super) async fn prepare<E: Endpoint>(
+        self,
+        endpoint: &E,
+        base: Addr,
+    ) -> Result<Self, OpenError> {
+        loop {
+            let found = Self::at(endpoint, base).await?;
+            let choice = found.unwrap_or(self);
+            match choice.shape(base).create(endpoint).await {
+                // Another client was first; and what was chosen stays.
+                Err(OpenError::OtherShape)
+                    if found.is_none() && Self::at(endpoint, base).await?.is_some() => {}
+                ended => return ended.map(|()| choice),
+            }
+        }
+    }
+
+    fn word(self) -> ChoiceWord {
+        ChoiceWord::of(self.index.measures().1, self.share)
     }
 }
 
@@ -166,9 +197,9 @@ macro_rules! of_each {
 }
 
 impl Store {
-    /// The store that [`Index::prepare`] has found. It remembers its keys if each verb takes a
+    /// The store that [`Choice::prepare`] has found. It remembers its keys if each verb takes a
     /// round trip.
-    pub(super) fn new(index: Index, lane: Lane, base: Addr, is_far: bool) -> Self {
+    pub(super) fn new(choice: Choice, lane: Lane, base: Addr, is_far: bool) -> Self {
         fn client<I: farlock_kv::Index>(
             lane: Lane,
             index: I,
@@ -178,8 +209,8 @@ impl Store {
             let store = Client::new(Optimistic::new(lane, Backoff::NONE), index, shape);
             if far { store.remembering() } else { store }
         }
-        let shape = index.shape(base);
-        match index {
+        let shape = choice.shape(base);
+        match choice.index {
             Index::Hash => Self::Hash(client(lane, RACE, shape, is_far)),
             Index::Ordered => Self::Ordered(client(lane, SMART, shape, is_far)),
         }

@@ -23,6 +23,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A store may be over the memory of several hosts: [`Kv::over`].
 
 mod batch;
 mod ephemeral;
@@ -31,8 +33,12 @@ mod handle;
 pub(crate) mod hub;
 mod index;
 mod keep;
+mod open;
+mod part;
 mod range;
 mod scan;
+mod share;
+pub(crate) mod spread;
 mod sweep;
 mod value;
 mod watch;
@@ -43,5 +49,6 @@ pub use handle::Kv;
 pub use index::{Index, StoreOptions};
 pub use range::KeyRange;
 pub use scan::{Pair, Scan};
+pub use share::{PARTS_MAX, PartOf};
 pub use value::VALUE_BYTES_MAX;
 pub use watch::{Changed, Next, Watch};

@@ -11,6 +11,7 @@ use farlock_locks::Token;
 use super::Kv;
 use super::error::KvError;
 use super::index::{Index, Next, Pairs};
+use super::part::Part;
 use super::range::{KeyRange, beginning_with};
 use super::value::{Stored, Term};
 
@@ -36,16 +37,39 @@ pub struct Pair {
 /// store another one goes on behind the last key that it gave, also in another process:
 /// `scan_range((Bound::Excluded(key), Bound::Unbounded))`, or in reverse
 /// `scan_range_reversed((Bound::Unbounded, Bound::Excluded(key)))`.
+///
+/// Of a store over several regions it reads some of each part, and gives what they have in order;
+/// without an order one part after the other.
 #[must_use = "iterators do nothing until they are asked"]
 pub struct Scan<'k> {
+    kv: &'k Kv,
+    /// What is still to come of each part.
+    runs: Vec<Run<'k>>,
+    order: Order,
+    /// Why a part cannot be read.
+    failed: Option<KvError>,
+}
+
+/// In which order the pairs of several parts come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    None,
+    Up,
+    Down,
+}
+
+/// Pairs of a part.
+struct Run<'k> {
     pages: Pages<'k>,
     /// Those that were read.
     pairs: std::vec::IntoIter<Result<farlock_kv::Pair, ReadError>>,
+    /// The next one, where it waits for those of other parts.
+    head: Option<Pair>,
 }
 
-/// Pairs of a store as they are stored, some at a time.
+/// Pairs of a part as they are stored, some at a time.
 pub(super) struct Pages<'k> {
-    kv: &'k Kv,
+    part: &'k Part,
     next: Next,
     /// The last key, or the first one if it goes down.
     end: Bound<Vec<u8>>,
@@ -68,7 +92,11 @@ impl Kv {
     /// was damaged there is [`KvError::Corrupt`], and the scan goes on; in an ordered store that
     /// may stand for several pairs side by side.
     pub fn scan(&self) -> Scan<'_> {
-        Scan { pages: Pages::of_all(self), pairs: Vec::new().into_iter() }
+        let order = match self.index() {
+            Index::Ordered => Order::Up,
+            Index::Hash => Order::None,
+        };
+        self.scan_each(order, Pages::of_all)
     }
 
     /// The pairs of an ordered store whose keys are in this range, in order: of their bytes, a key
@@ -78,7 +106,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
         let (from, until) = range.into_bounds();
-        self.scan_from(Next::Key(from), until)
+        self.scan_from(from, until)
     }
 
     /// The same of the keys that begin so.
@@ -87,7 +115,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
         let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_from(Next::Key(from), until)
+        self.scan_from(from, until)
     }
 
     /// What [`Kv::scan_range`] gives, the last key first. It costs the same.
@@ -96,7 +124,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range_reversed(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
         let (from, until) = range.into_bounds();
-        self.scan_from(Next::Down(until), from)
+        self.scan_down(until, from)
     }
 
     /// What [`Kv::scan_prefix`] gives, the last key first.
@@ -105,20 +133,42 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix_reversed(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
         let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_from(Next::Down(until), from)
+        self.scan_down(until, from)
     }
 
-    fn scan_from(&self, next: Next, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
-        self.hub.admit(Some(Index::Ordered))?;
-        let pages = Pages { kv: self, next, end, most: PAGE_PAIRS };
-        Ok(Scan { pages, pairs: Vec::new().into_iter() })
+    fn scan_from(&self, from: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
+        KvError::unless_index(self.name(), self.index(), Some(Index::Ordered))?;
+        Ok(self.scan_each(Order::Up, |part| Pages {
+            part,
+            next: Next::Key(from.clone()),
+            end: end.clone(),
+            most: PAGE_PAIRS,
+        }))
+    }
+
+    fn scan_down(&self, from: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
+        KvError::unless_index(self.name(), self.index(), Some(Index::Ordered))?;
+        Ok(self.scan_each(Order::Down, |part| Pages {
+            part,
+            next: Next::Down(from.clone()),
+            end: end.clone(),
+            most: PAGE_PAIRS,
+        }))
+    }
+
+    fn scan_each<'k>(&'k self, order: Order, of: impl Fn(&'k Part) -> Pages<'k>) -> Scan<'k> {
+        let run = |part| Run { pages: of(part), pairs: Vec::new().into_iter(), head: None };
+        let (runs, failed) = match self.all_parts().map(|part| part.map(run)).collect() {
+            Ok(runs) => (runs, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        Scan { kv: self, runs, order, failed }
     }
 }
 
 impl<'k> Pages<'k> {
-    pub(super) fn of_all(kv: &'k Kv) -> Self {
-        let next = kv.store.beginning();
-        Self { kv, next, end: Bound::Unbounded, most: PAGE_PAIRS }
+    pub(super) fn of_all(part: &'k Part) -> Self {
+        Self { part, next: part.store.beginning(), end: Bound::Unbounded, most: PAGE_PAIRS }
     }
 
     /// Some more, which may be none; `None`: there is no more. Behind an error there is none.
@@ -127,10 +177,11 @@ impl<'k> Pages<'k> {
         if matches!(from, Next::End) {
             return Ok(None);
         }
-        self.kv.hub.check()?;
+        let Part { store, hub, .. } = self.part;
+        hub.check()?;
         let end = self.end.as_ref().map(Vec::as_slice);
-        let read = block_on(self.kv.lane(), self.kv.store.page(&from, end, self.most));
-        let (pairs, next) = read.map_err(|error| self.kv.hub.told(KvError::of_read(error, b"")))?;
+        let read = block_on(store.lane(), store.page(&from, end, self.most));
+        let (pairs, next) = read.map_err(|error| hub.told(KvError::of_read(error, b"")))?;
         let bytes: usize = pairs.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
         self.most = match bytes > PAGE_BYTES {
             true => (self.most / 2).max(1),
@@ -141,15 +192,80 @@ impl<'k> Pages<'k> {
     }
 }
 
-impl Scan<'_> {
+impl Run<'_> {
     fn pair(&self, (key, bytes): farlock_kv::Pair) -> Result<Option<Pair>, KvError> {
+        let part = self.pages.part;
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let value = stored.data(|term| self.pages.kv.has_ended(term)).map(<[u8]>::to_vec);
+        let value = stored.data(|term| part.has_ended(term)).map(<[u8]>::to_vec);
         let term = value.as_ref().map_or(Term::default(), |_| stored.term);
-        let (time_left, is_ephemeral) = (self.pages.kv.time_to(term), term.owner.is_some());
+        let (time_left, is_ephemeral) = (part.time_to(term), term.owner.is_some());
         let is_there = value.is_some() || stored.token.is_some();
         let token = stored.token;
         Ok(is_there.then_some(Pair { key, value, time_left, token, is_ephemeral }))
+    }
+
+    /// The next pair; behind an error there is none, unless that is of one pair.
+    fn next(&mut self) -> Result<Option<Pair>, KvError> {
+        loop {
+            while let Some(pair) = self.pairs.next() {
+                let pair = pair.map_err(|error| KvError::of_read(error, b""));
+                if let Some(pair) = pair.and_then(|pair| self.pair(pair))? {
+                    return Ok(Some(pair));
+                }
+            }
+            match self.pages.next()? {
+                Some(pairs) => self.pairs = pairs.into_iter(),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.head.as_ref().map(|pair| pair.key.as_slice())
+    }
+
+    /// Whether its next pair comes before that of another one.
+    fn comes_before(&self, other: &Run<'_>, order: Order) -> bool {
+        match order {
+            Order::Down => self.key() > other.key(),
+            Order::None | Order::Up => self.key() < other.key(),
+        }
+    }
+}
+
+impl Scan<'_> {
+    /// The next pair, of whichever part it is.
+    fn next_pair(&mut self) -> Result<Option<Pair>, KvError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.order != Order::None && self.runs.len() > 1 {
+            return self.next_of_several();
+        }
+        // One after the other.
+        while let Some(run) = self.runs.last_mut() {
+            match run.head.take().map_or_else(|| run.next(), |head| Ok(Some(head)))? {
+                None => drop(self.runs.pop()),
+                pair => return Ok(pair),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The pair of the parts that comes first.
+    fn next_of_several(&mut self) -> Result<Option<Pair>, KvError> {
+        for run in &mut self.runs {
+            if run.head.is_none() {
+                run.head = run.next()?;
+            }
+        }
+        self.runs.retain(|run| run.head.is_some());
+        let runs = self.runs.iter_mut();
+        let first = runs.reduce(|first, run| match run.comes_before(first, self.order) {
+            true => run,
+            false => first,
+        });
+        Ok(first.and_then(|run| run.head.take()))
     }
 }
 
@@ -157,23 +273,17 @@ impl Iterator for Scan<'_> {
     type Item = Result<Pair, KvError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            while let Some(pair) = self.pairs.next() {
-                let pair = pair.map_err(|error| KvError::of_read(error, b""));
-                if let Some(pair) = pair.and_then(|pair| self.pair(pair)).transpose() {
-                    return Some(pair);
-                }
-            }
-            match self.pages.next() {
-                Ok(pairs) => self.pairs = pairs?.into_iter(),
-                Err(error) => return Some(Err(error)),
-            }
+        let next = self.next_pair();
+        if !matches!(next, Ok(_) | Err(KvError::Corrupt)) {
+            // What came behind it would look as if it were all.
+            self.runs.clear();
         }
+        next.transpose()
     }
 }
 
 impl fmt::Debug for Scan<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan").field("store", &self.pages.kv.name()).finish_non_exhaustive()
+        f.debug_struct("Scan").field("store", &self.kv.name()).finish_non_exhaustive()
     }
 }

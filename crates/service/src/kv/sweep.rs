@@ -4,7 +4,7 @@ use farlock_fabric::Nanos;
 
 use super::Kv;
 use super::error::KvError;
-use super::handle::Wish;
+use super::part::{Part, Wish};
 use super::scan::Pages;
 use super::value::Stored;
 
@@ -23,6 +23,12 @@ impl Kv {
     /// # Errors
     /// See [`KvError`]; some may have been freed. Damaged pairs are passed over.
     pub fn sweep(&self) -> Result<u64, KvError> {
+        self.all_parts().try_fold(0, |freed, part| Ok(freed + part?.sweep()?))
+    }
+}
+
+impl Part {
+    fn sweep(&self) -> Result<u64, KvError> {
         let (mut freed, mut pages) = (0, Pages::of_all(self));
         while let Some(pairs) = pages.next()? {
             for (key, bytes) in pairs.into_iter().flatten() {

@@ -14,6 +14,7 @@ use super::Kv;
 use super::error::KvError;
 use super::index::Index;
 use super::keep::Errand;
+use super::part::Part;
 use super::value::{Stored, Term};
 use crate::session::Fate;
 
@@ -25,7 +26,7 @@ const LOOK_NS: Nanos = 1_000_000_000;
 /// It has a place in the store of its own, as a handle has, and may be sent to another thread. One
 /// that is stopped, or dies, delays nobody and leaves nothing behind.
 pub struct Watch {
-    kv: Kv,
+    part: Part,
     key: Vec<u8>,
     /// What the key was when it was last returned: its version, if it had a value.
     seen: Option<Option<SlotWord>>,
@@ -67,9 +68,9 @@ impl Kv {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(KvError::BadKey { bytes: key.len() });
         }
-        let kv = self.another()?;
+        let part = self.part_of(key)?.another()?;
         Ok(Watch {
-            kv,
+            part,
             key: key.to_vec(),
             seen: None,
             sight: None,
@@ -77,13 +78,15 @@ impl Kv {
             asked: None,
         })
     }
+}
 
+impl Part {
     /// What there is of a key, to be waited for. Where a node of a tree was to be replaced and its
     /// client died, that is done first, and takes memory.
     fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), KvError> {
         let look = || block_on(self.lane(), self.store.sight(key));
         let found = match look() {
-            Err(ReadError::Busy) if self.index() == Index::Ordered => {
+            Err(ReadError::Busy) if self.hub.choice.index == Index::Ordered => {
                 self.grow(1)?;
                 look()
             }
@@ -121,7 +124,7 @@ impl Watch {
                 Turn::Found(found) => return Ok(found),
                 Turn::WaitsUntil(until) => until,
             };
-            let (lane, owner) = (self.kv.lane(), self.owner());
+            let (lane, owner) = (self.part.lane(), self.owner());
             let interval = until.saturating_sub(lane.now());
             if let Some(sight) = &self.sight
                 && block_on(lane, sight.until_changed(lane, owner, interval))
@@ -148,7 +151,7 @@ impl Watch {
                     Poll::Ready(Ok(true)) => self.sight = None,
                     Poll::Ready(Err(source)) => {
                         self.asked = None;
-                        let name = self.kv.name().to_owned();
+                        let name = self.part.hub.name.clone();
                         return Poll::Ready(Err(KvError::Open { name, source }));
                     }
                 }
@@ -164,10 +167,10 @@ impl Watch {
 
     fn ask(&mut self, until: Nanos) {
         let (fate, owner) = (Arc::new(Fate::default()), self.owner());
-        let interval = until.saturating_sub(self.kv.now());
+        let interval = until.saturating_sub(self.part.now());
         if let Some(sight) = self.sight.clone() {
             let told = Arc::clone(&fate);
-            self.kv.hub.wait(Errand { sight, owner, interval, fate: told });
+            self.part.hub.wait(Errand { sight, owner, interval, fate: told });
             self.asked = Some((fate, until));
         }
     }
@@ -179,16 +182,16 @@ impl Watch {
     fn gives_up(&self, limit: Option<Duration>) -> Option<GivesUp> {
         let limit = limit?;
         let nanos = Nanos::try_from(limit.as_nanos()).unwrap_or(Nanos::MAX);
-        Some((limit, self.kv.now().saturating_add(nanos)))
+        Some((limit, self.part.now().saturating_add(nanos)))
     }
 
     /// Looks once, and says until when to wait then.
     fn turn(&mut self, gives_up: Option<GivesUp>) -> Result<Turn, KvError> {
-        self.kv.hub.check()?;
+        self.part.hub.check()?;
         if let Some(found) = self.look()? {
             return Ok(Turn::Found(found));
         }
-        let now = self.kv.now();
+        let now = self.part.now();
         if let Some((limit, _)) = gives_up.filter(|(_, at)| *at <= now) {
             // It may have changed since it was seen, where there was no time to wait for that.
             self.sight = None;
@@ -202,14 +205,14 @@ impl Watch {
     /// What the key is now, if that is not what was seen.
     fn look(&mut self) -> Result<Option<Option<Vec<u8>>>, KvError> {
         if self.sight.is_some() {
-            let has_ended = self.kv.has_ended(self.term);
+            let has_ended = self.part.has_ended(self.term);
             return Ok(has_ended.then(|| self.sees(None, None)));
         }
-        let (sight, bytes) = self.kv.sight(&self.key)?;
+        let (sight, bytes) = self.part.sight(&self.key)?;
         let mut live = None;
         if let Some(mut bytes) = bytes {
             let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-            if let Some(length) = stored.data(|term| self.kv.has_ended(term)).map(<[u8]>::len) {
+            if let Some(length) = stored.data(|term| self.part.has_ended(term)).map(<[u8]>::len) {
                 let term = stored.term;
                 bytes.truncate(length);
                 live = Some((bytes, term));
@@ -286,7 +289,7 @@ impl Future for Changed<'_> {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("store", &self.kv.name()).finish_non_exhaustive()
+        f.debug_struct("Watch").field("store", &self.part.hub.name).finish_non_exhaustive()
     }
 }
 

@@ -101,8 +101,9 @@ impl Session {
                 started => break started?,
             }
         };
-        let (options, stores) = (options.clone(), Mutex::default());
-        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread), options, stores }) })
+        let (thread, options) = (Some(thread), options.clone());
+        let (stores, spreads) = (Mutex::default(), Mutex::default());
+        Ok(Self { root: Arc::new(Root { hub, thread, options, stores, spreads }) })
     }
 }
 

@@ -22,6 +22,7 @@ use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, LostReason, ReleaseError, SessionError};
 use crate::kv::hub::Hub as StoreHub;
+use crate::kv::spread::Spread;
 use crate::protocol::{HELD_BACK, RangeProtocol};
 
 /// Keeps a session. Dropped by the last of its handles.
@@ -32,6 +33,8 @@ pub(crate) struct Root {
     pub(crate) options: RegionOptions,
     /// The key-value stores that are open, by their names.
     pub(crate) stores: Mutex<HashMap<String, Weak<StoreHub>>>,
+    /// Those that are over the regions of several sessions, of which this one was named first.
+    pub(crate) spreads: Mutex<HashMap<String, Weak<Spread>>>,
 }
 
 /// A name and the session it is used in. On lines of its own, since every acquisition counts it:

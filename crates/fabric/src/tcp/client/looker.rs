@@ -3,8 +3,8 @@
 //! A task cannot sleep on a connection. The session's thread does for it: that is woken when
 //! answers come, and wakes the executor's, and each of these takes longer than a trip. So the last
 //! task that posted a verb has itself polled again behind the others of its executor, for a little
-//! while ([`BusyPoll`]), sends what all of them said and takes in what came. While that pays, a thread that would
-//! read for tasks alone sleeps beside the connection.
+//! while ([`BusyPoll`]), sends what all of them said and takes in what came. While that pays, a
+//! thread that would read for tasks alone sleeps beside the connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -127,8 +127,8 @@ fn check(args: &StormArgs, face: Face) -> anyhow::Result<()> {
     );
     ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
     ensure!(
-        args.workload.is_none() && args.index.is_none(),
-        Unchecked("--workload and --index are for --face kv".into())
+        args.workload.is_none() && args.index.is_none() && args.parts == 1,
+        Unchecked("--workload, --index and --parts are for --face kv".into())
     );
     ensure!(
         face == Face::Session || args.cuts == 0,

@@ -6,7 +6,8 @@
 //! thing after the other ([`judge`]): so nothing that was acknowledged is lost, no value is made up
 //! or torn, and nothing is done twice. It must find out workers that say they have written what
 //! they have not (`--canary`). With `--served` every other one uses the store by a server, which is
-//! killed and started again (`--restarts`), and from which they are cut off (`--cuts`).
+//! killed and started again (`--restarts`), and from which they are cut off (`--cuts`). With
+//! `--parts` the store is over several regions.
 
 pub mod diary;
 pub mod judge;
@@ -29,11 +30,11 @@ use super::args::StormArgs;
 use super::links::{Cut, Links};
 use super::pulse::{Pulse, excused};
 use super::serving::{COMES_BACK, LEASE, LOSES, Serving};
+use crate::child;
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
 use crate::report::line;
 use crate::scratch::Scratch;
-use crate::{child, face};
 use diary::{Diary, now};
 use judge::{Hurts, Judge, Verdict};
 use workload::{StoreIndex, Workload};
@@ -91,6 +92,7 @@ struct Row {
     face: &'static str,
     workload: &'static str,
     index: &'static str,
+    parts: u8,
     served: bool,
     tls: bool,
     operations_by_server: u64,
@@ -232,6 +234,7 @@ impl Storm<'_> {
         command.args(["--who", &who.to_string(), "--keys", &self.keys.to_string()]);
         command.args(["--seed", &self.args.seed.to_string()]).stdin(Stdio::null());
         command.args(["--workload", self.workload.name(), "--index", self.index.index().name()]);
+        command.args(["--parts", &self.args.parts.to_string()]);
         if let Some(serving) = self.serving.as_ref().filter(|_| is_served(who)) {
             let behind = self.links.as_ref().map(|links| links.address_of(who)).transpose()?;
             command.args(["--server", behind.as_ref().unwrap_or(&serving.address)]);
@@ -328,7 +331,8 @@ impl Storm<'_> {
     /// Reads every key once more, and judges it all.
     fn judge(&mut self) -> anyhow::Result<Verdict> {
         self.hurts.push(Hurts::default());
-        worker::read_all(self.scratch.path(), self.hurts.len() as u64, self.keys)?;
+        let who = self.hurts.len() as u64;
+        worker::read_all(self.scratch.path(), self.args.parts, who, self.keys)?;
         let mut judge = Judge::default();
         for (who, hurts) in (1..).zip(&self.hurts) {
             let diary = Diary::read(self.scratch.path(), who)?;
@@ -342,11 +346,12 @@ impl Storm<'_> {
     }
 
     fn row(&self, verdict: &Verdict, struck: Strikes, took: Duration) -> anyhow::Result<Row> {
-        let options = face::region_options(self.scratch.path());
+        let store = worker::found(self.scratch.path(), self.args.parts)?;
         Ok(Row {
             face: "kv",
             workload: self.workload.name(),
             index: self.index.index().name(),
+            parts: self.args.parts,
             served: self.serving.is_some(),
             tls: self.args.tls,
             operations_by_server: self.operations_by_server,
@@ -367,7 +372,7 @@ impl Storm<'_> {
             slowest_ns: verdict.slowest_ns,
             slowest_far_ns: verdict.slowest_far_ns,
             longest_pause_ns: self.pulse.longest_pause(),
-            store_bytes: farlock::Kv::open(&options, worker::STORE)?.bytes(),
+            store_bytes: store.bytes(),
             violations: verdict.made_up + verdict.disordered + verdict.changed_twice,
             seconds: took.as_secs_f64(),
             seed: self.args.seed,
@@ -404,7 +409,8 @@ impl Row {
             ensure!(count == 0, "kv: {count} {what}");
         }
         let bytes = self.store_bytes;
-        let most = STORE_BYTES + self.clients_at_once() * STORE_BYTES_A_CLIENT;
+        let a_part = STORE_BYTES + self.clients_at_once() * STORE_BYTES_A_CLIENT;
+        let most = u64::from(self.parts) * a_part;
         ensure!(bytes <= most, "kv: the store grew to {bytes} bytes");
         let slow_max = if self.served { SLOW_SERVED_MAX } else { SLOW_MAX };
         for (slowest, most) in [(self.slowest_ns, slow_max), (self.slowest_far_ns, SLOW_FAR_MAX)] {
@@ -432,6 +438,7 @@ fn table(row: &Row) -> Table {
     for (what, value) in [
         ("workload", row.workload.to_owned()),
         ("index", row.index.to_owned()),
+        ("parts", row.parts.to_string()),
         ("by a server", if row.served { "every other client" } else { "nobody" }.to_owned()),
         ("killed", grouped(row.kills)),
         ("stopped", grouped(row.stops)),

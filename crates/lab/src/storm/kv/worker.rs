@@ -1,12 +1,12 @@
 //! A process in a storm over a store: reads and changes a few keys by `session.kv`, and writes down
 //! what it asked and was answered.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
 use farlock::kv::StoreOptions;
-use farlock::{Kv, KvError, Session};
+use farlock::{Kv, KvError, RegionOptions, Session};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -18,7 +18,7 @@ use super::workload::{Step, StoreIndex, Workload};
 use crate::{child, face};
 
 /// The name of the store.
-pub const STORE: &str = "storm";
+const STORE: &str = "storm";
 /// How uneven the keys are drawn: as YCSB does.
 const SKEW: f64 = 0.99;
 /// The longest value, in words.
@@ -48,6 +48,9 @@ pub struct KvWorkerArgs {
     /// The index of the store.
     #[arg(long, value_enum)]
     pub index: StoreIndex,
+    /// Over how many regions the store is.
+    #[arg(long)]
+    pub parts: u8,
     /// The server by which it uses the store; without one it does on its own.
     #[arg(long)]
     pub server: Option<String>,
@@ -86,7 +89,9 @@ pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
 fn open(args: &KvWorkerArgs) -> anyhow::Result<Kv> {
     let options = || StoreOptions::new(STORE).with_index(args.index.index());
     let Some(server) = &args.server else {
-        return Ok(Session::open(&face::region_options(&args.dir))?.kv(options())?);
+        let regions = regions(&args.dir, args.parts);
+        let sessions = regions.iter().map(Session::open).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Kv::over(&sessions, options())?);
     };
     let begun = Instant::now();
     loop {
@@ -103,11 +108,24 @@ fn open(args: &KvWorkerArgs) -> anyhow::Result<Kv> {
 #[error("the session was lost")]
 struct SessionLost;
 
+/// The regions in which the store is that has so many parts.
+fn regions(dir: &Path, parts: u8) -> Vec<RegionOptions> {
+    let whole = face::region_options(dir);
+    match parts {
+        1 => vec![whole],
+        _ => (1..=parts).map(|part| whole.clone().named(format!("part {part}"))).collect(),
+    }
+}
+
+/// The store as it is, for who looks at it.
+pub fn found(dir: &Path, parts: u8) -> anyhow::Result<Kv> {
+    Ok(Kv::open_over(&regions(dir, parts), STORE)?)
+}
+
 /// Reads every key once, as a worker of this number.
-pub fn read_all(dir: &std::path::Path, who: u64, keys: u64) -> anyhow::Result<()> {
-    let session = Session::open(&face::region_options(dir))?;
-    let diary = Diary::open(dir, who)?;
-    let mut worker = Worker { kv: session.kv(STORE)?, diary, lies: false, next: who << 32 };
+pub fn read_all(dir: &Path, parts: u8, who: u64, keys: u64) -> anyhow::Result<()> {
+    let (kv, diary) = (found(dir, parts)?, Diary::open(dir, who)?);
+    let mut worker = Worker { kv, diary, lies: false, next: who << 32 };
     (1..=keys).try_for_each(|key| worker.get(key).map(drop))
 }
 

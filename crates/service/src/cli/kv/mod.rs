@@ -25,7 +25,7 @@ use farlock_fabric::{Host, chain};
 
 use super::inherited::input_is_open;
 use super::lock::seconds;
-use super::places::{HereArg, Places, RegionArg};
+use super::places::{HereArg, Places, RegionsArg};
 use super::report::{Exit, Failure, print, print_done, say};
 use refused::{for_people, is_put, no_such_key, no_such_store, refused};
 use several::Form;
@@ -38,15 +38,20 @@ use written::Written;
 /// restarts: nothing is written to a disk, but by `dump`. Every command and program that uses it
 /// reads and writes it by itself, and waits for no other, however that is stopped or killed.
 ///
+/// With several servers, --server A --server B, a store is over all of them: a hash of each key
+/// says which server has it, and each does its own. They are named in the same order each time, and
+/// all of them; a store has as many as it was made with. To have it over others, `dump` it and
+/// `load` the dump into a new one. Several regions of this host, --region A --region B, do as well.
+///
 /// A key that was written with --token is fenced: it is changed with a token only, and one that is
 /// below the highest it was written with is refused. With the token that `farlock lock` gives to
 /// its command a holder that was paused while others had the lock writes nothing any more.
 ///
 /// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if its
-/// value is not the one expected, or no number, if the store has another index, if a token is out
-/// of date, or if a key that is watched does not change; 64 for wrong usage, and for a file that
-/// cannot be loaded, 69 if the store cannot be used or is full, 71 if the system refuses. Where
-/// several keys are given each has its turn, and the highest of these counts.
+/// value is not the one expected, or no number, if the store has another index or other parts, if a
+/// token is out of date, or if a key that is watched does not change; 64 for wrong usage, and for a
+/// file that cannot be loaded, 69 if the store cannot be used or is full, 71 if the system refuses.
+/// Where several keys are given each has its turn, and the highest of these counts.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -57,7 +62,7 @@ pub(in crate::cli) struct Args {
 #[derive(Debug, clap::Args)]
 struct StoreArg {
     #[command(flatten)]
-    region: RegionArg,
+    regions: RegionsArg,
     /// The store.
     #[arg(short, long, value_name = "STORE", default_value = "default")]
     store: String,
@@ -277,10 +282,14 @@ impl From<KvError> for Failure {
             | KvError::Fenced { .. }
             | KvError::NotANumber
             | KvError::OtherIndex { .. }
+            | KvError::OtherPart { .. }
+            | KvError::ForeignPart { .. }
+            | KvError::NoPart { .. }
             | KvError::TimedOut { .. } => Exit::CONFLICT,
-            KvError::BadName { .. } | KvError::BadKey { .. } | KvError::TooLong { .. } => {
-                Exit::USAGE
-            }
+            KvError::BadName { .. }
+            | KvError::BadParts { .. }
+            | KvError::BadKey { .. }
+            | KvError::TooLong { .. } => Exit::USAGE,
             KvError::Open { source: ConnectError::Name { .. }, .. } => Exit::USAGE,
             KvError::Thread(_) => Exit::SYSTEM,
             _ => Exit::UNAVAILABLE,
@@ -325,7 +334,7 @@ impl MadeArg {
             return self.open(places);
         };
         let store = StoreOptions::new(&self.store.store).with_index(dumped);
-        match Kv::open(&self.store.options(places)?, store) {
+        match Kv::open_over(&self.store.regions(places)?, store) {
             Err(KvError::OtherIndex { .. }) => {
                 let store = self.open(places)?;
                 load::differs(&store, dumped);
@@ -337,15 +346,16 @@ impl MadeArg {
 }
 
 impl StoreArg {
-    /// The region that it is in.
-    fn options(&self, places: &Places) -> Result<RegionOptions, Failure> {
-        Ok(places.region(&self.region)?.labelled("farlock kv"))
+    /// The regions that it is in.
+    fn regions(&self, places: &Places) -> Result<Vec<RegionOptions>, Failure> {
+        let regions = places.regions(&self.regions)?.into_iter();
+        Ok(regions.map(|region| region.labelled("farlock kv")).collect())
     }
 
     fn open(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
         let mut store = StoreOptions::new(&self.store);
         store.index = index;
-        Ok(Kv::open(&self.options(places)?, store)?)
+        Ok(Kv::open_over(&self.regions(places)?, store)?)
     }
 
     /// The store, if it is there: to read in it does not make it.
@@ -359,12 +369,14 @@ impl StoreArg {
     }
 
     fn found(&self, places: &Places, index: Option<Index>) -> Result<Option<Kv>, Failure> {
-        let (options, mut store) = (self.options(places)?, StoreOptions::new(&self.store));
+        let (regions, mut store) = (self.regions(places)?, StoreOptions::new(&self.store));
         store.index = index;
         let store = store.existing();
         store.check_name()?;
-        Host::check_name(&options.name).map_err(SessionError::Connect)?;
-        match Kv::open(&options, store) {
+        for region in &regions {
+            Host::check_name(&region.name).map_err(SessionError::Connect)?;
+        }
+        match Kv::open_over(&regions, store) {
             Err(KvError::Open { source: ConnectError::Absent { .. }, .. }) => Ok(None),
             opened => Ok(Some(opened?)),
         }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use farlock::{Kv, Token};
+use farlock::{Kv, KvError, Token};
 
 use super::lines::Line;
-use super::refused::no_such_key;
+use super::refused::{for_people, no_such_key};
 use crate::cli::report::{Exit, Failure, printed, say};
 
 /// How values are printed.
@@ -24,7 +24,8 @@ pub(super) enum Form {
 /// Prints the values of keys.
 pub(super) fn get(store: &Kv, keys: &[OsString], form: Form) -> Result<Exit, Failure> {
     each(keys, |key| {
-        let mut value = store.get(key)?.ok_or_else(|| no_such_key(key))?;
+        let found = store.get(key).map_err(|error| of_key(keys, key, error))?;
+        let mut value = found.ok_or_else(|| no_such_key(key))?;
         Ok(Some(match form {
             Form::Raw => value,
             Form::Value => {
@@ -45,11 +46,24 @@ pub(super) fn get(store: &Kv, keys: &[OsString], form: Form) -> Result<Exit, Fai
 pub(super) fn del(store: &Kv, keys: &[OsString], token: Option<u64>) -> Result<Exit, Failure> {
     each(keys, |key| {
         let was_there = match token {
-            Some(token) => store.remove_fenced(key, Token::from(token))?,
-            None => store.remove(key)?,
+            Some(token) => store.remove_fenced(key, Token::from(token)),
+            None => store.remove(key),
         };
-        if was_there { Ok(None) } else { Err(no_such_key(key)) }
+        if was_there.map_err(|error| of_key(keys, key, error))? {
+            Ok(None)
+        } else {
+            Err(no_such_key(key))
+        }
     })
+}
+
+/// What was amiss with one of these keys.
+fn of_key(keys: &[OsString], key: &[u8], error: KvError) -> Failure {
+    match keys {
+        // Of one there is no doubt which it was.
+        [_] => error.into(),
+        _ => Failure::from(error).at(format_args!("the key '{}'", for_people(key))),
+    }
 }
 
 /// Does the same with each key, prints what that gives, and says what was amiss. The exit status is

@@ -312,7 +312,7 @@ impl KvError {
     }
 }
 
-/// What to do where a store is this, and was named as another part.
+/// What to do where a store has another index than this.
 fn hint_of_index(name: &str, wanted: Index) -> String {
     match wanted {
         Index::Ordered => format!(
@@ -325,6 +325,7 @@ fn hint_of_index(name: &str, wanted: Index) -> String {
     }
 }
 
+/// What to do where a store is this, and was named as another part.
 fn hint_of_part(has: Option<PartOf>, order: &[String]) -> String {
     match has {
         None => {

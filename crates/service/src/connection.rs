@@ -119,6 +119,11 @@ impl Region {
         matches!(self, Self::There(remote) if remote.has_slept_through())
     }
 
+    /// Whether that is because the server takes its certificate no more.
+    pub(crate) fn is_revoked(&self) -> bool {
+        matches!(self, Self::There(remote) if remote.is_revoked())
+    }
+
     /// What a fault of the first verbs by a connection says: by a server, that it ended, or was cut
     /// off, meanwhile.
     pub(crate) fn fault_in_opening(&self, fault: Fault) -> Option<ConnectError> {

@@ -206,6 +206,10 @@ pub enum LostReason {
          still"
     )]
     SleptThrough,
+    /// Its certificate was revoked, and the server takes it no more. What was held is others' to
+    /// have.
+    #[error("its certificate was revoked: the server takes it no more")]
+    CertificateRevoked,
     /// The fabric turned this session away.
     #[error("the fabric turned the session away")]
     Fabric(#[source] Fault),
@@ -233,7 +237,11 @@ impl LostReason {
 
     /// Whose fault it is that a lease has ended.
     fn disconnected(region: &Region) -> Self {
-        if region.has_slept_through() { Self::SleptThrough } else { Self::Disconnected }
+        match region.has_slept_through() {
+            _ if region.is_revoked() => Self::CertificateRevoked,
+            true => Self::SleptThrough,
+            false => Self::Disconnected,
+        }
     }
 }
 
@@ -643,6 +651,9 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         }
         ConnectError::Malformed { .. } => {
             "no farlock of this version made it; `farlock region remove NAME` removes it"
+        }
+        ConnectError::Untrusted { path, .. } if path.is_symlink() => {
+            "remove it: it is a link, and whoever made it chooses where it leads"
         }
         ConnectError::Untrusted { path, .. } if !path.is_dir() => {
             let path = path.display();

@@ -16,8 +16,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use farlock::{
-    ConnectError, Kv, RegionOptions, Server, Session, SessionError, TlsFault, TlsFileFault,
-    TlsFiles,
+    ConnectError, Kv, LostReason, RegionOptions, Server, Session, SessionError, TlsFault,
+    TlsFileFault, TlsFiles,
 };
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustix::process::{Pid, Signal};
@@ -429,7 +429,7 @@ fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
     assert_eq!(revoke(&stage, &dir, "one").0, 0);
     let here = stage.session();
     let next = here.lock("a").exclusive().within(Duration::from_secs(10)).blocking().unwrap();
-    assert!(guard.lost_reason().is_some(), "it was told before");
+    assert_eq!(guard.lost_reason(), Some(LostReason::CertificateRevoked), "it was told before");
     assert!(next.token() > guard.token());
     assert_eq!(fault(&server, &one), TlsFault::ClientRevoked);
     assert!(said(&stage, &server.address, Some(&one)).contains("[tls-client-revoked]"));

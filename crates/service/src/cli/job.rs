@@ -233,8 +233,14 @@ impl<'g> RegionWatch<'g> {
             let mut hint = "others may have the lock now: see how far the command came, and run \
                             it again"
                 .to_owned();
-            if let LostReason::Disconnected = reason {
-                hint += "; a longer `farlock serve --lease` outlasts longer outages";
+            match reason {
+                LostReason::Disconnected => {
+                    hint += "; a longer `farlock serve --lease` outlasts longer outages";
+                }
+                LostReason::CertificateRevoked => {
+                    hint += "; first have another certificate made (`farlock tls client`)";
+                }
+                _ => {}
             }
             say(Failure::lost(guard.name(), how, reason, &hint));
             *self = Self::Lost;

@@ -29,7 +29,7 @@ use super::ticket::{is_paced, is_unsignalled};
 use super::ties::Ties;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
-use crate::error::{ConnectError, Garbled};
+use crate::error::{ConnectError, Garbled, TlsFault};
 use crate::home::home_id;
 use crate::shm::serving::Owner;
 use crate::tcp::busy_poll::BusyPoll;
@@ -90,6 +90,8 @@ pub(super) struct Channel {
     /// Nobody waits for another connection where this one breaks.
     is_left: AtomicBool,
     is_over: AtomicBool,
+    /// The server takes its certificate no more.
+    is_revoked: AtomicBool,
     is_gone: AtomicBool,
     numbers: AtomicU32,
     late: Arc<Late>,
@@ -159,6 +161,7 @@ impl Channel {
             ran_at: AtomicU64::new(boot_time()),
             is_left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            is_revoked: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             late: Arc::default(),
@@ -236,6 +239,11 @@ impl Channel {
         let (ran_at, ended_at) = (&self.ran_at, &self.valid_until);
         let asleep = ended_at.load(Ordering::SeqCst).saturating_sub(ran_at.load(Ordering::SeqCst));
         self.valid_for() == 0 && asleep > self.lease().length / 2
+    }
+
+    /// Whether the server has said that it takes its certificate no more.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::SeqCst)
     }
 
     /// Whether there is no connection at the moment.
@@ -495,6 +503,10 @@ impl Channel {
             match greet(self.tls.as_ref(), &self.server, hello, self.patience()) {
                 Ok(greeted) => greeted,
                 Err(ConnectError::Declined { .. }) => return Err(false),
+                Err(ConnectError::Tls { why: TlsFault::ClientRevoked, .. }) => {
+                    self.is_revoked.store(true, Ordering::SeqCst);
+                    return Err(false);
+                }
                 Err(_) => return Err(true),
             };
         let facts = read_greeting(&greeting, &self.server, asked_at).map_err(|_| false)?;

@@ -95,6 +95,11 @@ impl Remote {
         self.0.is_over()
     }
 
+    /// Whether they died because the server takes this client's certificate no more.
+    pub fn is_revoked(&self) -> bool {
+        self.0.is_revoked()
+    }
+
     /// Whether they died because this process did not run, and so did not ask for its lease: it was
     /// stopped, or its host stood still.
     pub fn has_slept_through(&self) -> bool {

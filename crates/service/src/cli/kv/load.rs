@@ -35,6 +35,9 @@ impl Pairs {
         let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_file() && metadata.len() == 0 {
+            return Err(empty(path));
+        }
         let bytes = metadata.is_file().then_some(metadata.len());
         // A directory can be opened, and not be read.
         Self::beginning(BufReader::with_capacity(1 << 16, file), bytes, failed)
@@ -70,6 +73,9 @@ fn without_end(line: &[u8]) -> &[u8] {
 
 /// Of what is wrong behind the first line.
 const STORED: &str = "pairs before it are stored";
+
+/// The same behind another hint.
+const STORED_TOO: &str = "; pairs before it are stored, and those behind it are not";
 
 fn bad_line(why: &str, hint: &str) -> Failure {
     Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())
@@ -139,7 +145,8 @@ fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result
                 return Err(at(bad_line("a pair is behind the end of a dump", STORED)));
             }
             Part::Pair(pair) => {
-                store_pair(store, pair).map_err(at)?;
+                let why = |failure: Failure| at(failure).hinting_too(STORED_TOO);
+                store_pair(store, pair).map_err(why)?;
                 (pairs, sum) = (pairs + 1, sum.with(&line));
             }
         }
@@ -176,6 +183,13 @@ fn cut_off(pairs: u64) -> Failure {
     let what =
         format!("the dump has no end: {pairs} of its pairs are stored, and others may be lost");
     let hint = "it was cut off: dump the store again, or see how the file came here";
+    Failure::new(Exit::USAGE, "cut-off", what, hint.to_owned())
+}
+
+/// A file that is named and has nothing in it was to be a dump: that has a first line and a last one.
+fn empty(path: &Path) -> Failure {
+    let what = format!("{path:?} is empty: nothing is stored");
+    let hint = "dump the store again, or see how the file came here; what is piped in may be empty";
     Failure::new(Exit::USAGE, "cut-off", what, hint.to_owned())
 }
 

@@ -67,8 +67,8 @@ pub struct RangeLock {
 impl RangeLock {
     /// The same, but locked in units of so many positions: ranges that share a unit exclude each
     /// other. All users of a table must agree; the first makes it so. A table has 268 million
-    /// units (2^28 - 2^18), the last of which stands for all positions behind it too. Those behind
-    /// the first 2^18 take memory of the region when they are asked for, 87 kB for 2^18 of them.
+    /// units (2^28 - 2^18), and one more for all positions behind them. Those behind the first
+    /// 2^18 take memory of the region when they are asked for, 87 kB for 2^18 of them.
     ///
     /// # Panics
     /// If a unit has no positions.

@@ -697,6 +697,10 @@ fn what_is_short(error: &std::io::Error) -> Option<&'static str> {
         rustix::io::Errno::NFILE => "close some files: the machine has no more open files to give",
         rustix::io::Errno::NOSPC => "make room there: `df -h` and `df -i` show what is left",
         rustix::io::Errno::NOMEM => "raise the limit on address space (ulimit -v), or free memory",
+        rustix::io::Errno::ROFS => {
+            "it can only be read: set FARLOCK_DIR and FARLOCK_STATE_DIR to where you may write"
+        }
+        rustix::io::Errno::ISDIR => "a directory has its name: move that away",
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -652,16 +653,7 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         ConnectError::Malformed { .. } => {
             "no farlock of this version made it; `farlock region remove NAME` removes it"
         }
-        ConnectError::Untrusted { path, .. } if path.is_symlink() => {
-            "remove it: it is a link, and whoever made it chooses where it leads"
-        }
-        ConnectError::Untrusted { path, .. } if !path.is_dir() => {
-            let path = path.display();
-            return format!("`chmod 600 {path}` if it is a file of yours, or remove it");
-        }
-        ConnectError::Untrusted { .. } => {
-            "set FARLOCK_DIR to a directory of your own, or give this one to yourself alone"
-        }
+        ConnectError::Untrusted { path, .. } => return hint_of_untrusted(path),
         ConnectError::IncarnationUnreadable { .. } => {
             "give it back the name it had, or remove it: the clock has to do then"
         }
@@ -688,6 +680,21 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         _ => "check FARLOCK_DIR and FARLOCK_STATE_DIR",
     }
     .to_owned()
+}
+
+/// What to do about a directory or file that others may have made, or may write.
+fn hint_of_untrusted(path: &Path) -> String {
+    let shown = path.display();
+    match path {
+        _ if path.is_symlink() => {
+            "remove it: it is a link, and whoever made it chooses where it leads".to_owned()
+        }
+        _ if !path.is_dir() => {
+            format!("`chmod 600 {shown}` if it is a file of yours, or remove it")
+        }
+        _ => "set FARLOCK_DIR to a directory of your own, or give this one to yourself alone"
+            .to_owned(),
+    }
 }
 
 /// What to do where the system refuses because this process or the machine has no more of it.

@@ -186,7 +186,7 @@ fn cut_off(pairs: u64) -> Failure {
     Failure::new(Exit::USAGE, "cut-off", what, hint.to_owned())
 }
 
-/// A file that is named and has nothing in it was to be a dump: that has a first line and a last one.
+/// A file that is named and has nothing in it was to be a dump, which has a first and a last line.
 fn empty(path: &Path) -> Failure {
     let what = format!("{path:?} is empty: nothing is stored");
     let hint = "dump the store again, or see how the file came here; what is piped in may be empty";

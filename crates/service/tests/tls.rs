@@ -448,16 +448,18 @@ fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
 fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_back() {
     let stage = Stage::new();
     let dir = init(&stage, "tls");
-    let (certificate, key) = ("server.pem", "server.key");
+    let (certificate, key, authority) = ("server.pem", "server.key", "authority.pem");
     let break_it = |name: &str, dir: &Path| match name {
         "missing" => std::fs::remove_file(dir.join(certificate)).unwrap(),
         "half" => std::fs::write(dir.join(certificate), "-----BEGIN CERT").unwrap(),
         "exposed" => {
             std::fs::set_permissions(dir.join(key), Permissions::from_mode(0o644)).unwrap();
         }
-        _ => drop(std::fs::copy(dir.join("client.key"), dir.join(key)).unwrap()),
+        "mismatched" => drop(std::fs::copy(dir.join("client.key"), dir.join(key)).unwrap()),
+        "no-authority" => std::fs::remove_file(dir.join(authority)).unwrap(),
+        _ => std::fs::write(dir.join(authority), "-----BEGIN CERT").unwrap(),
     };
-    for name in ["missing", "half", "exposed", "mismatched"] {
+    for name in ["missing", "half", "exposed", "mismatched", "no-authority", "half-authority"] {
         let of_server = stage.file(name);
         let made = ["tls", "client", name, "--region", "default", "--dir", dir.to_str().unwrap()];
         assert_eq!(stage.run(&made).0, 0);
@@ -476,7 +478,8 @@ fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_ba
         std::thread::sleep(Duration::from_millis(1500));
         assert!(guard.lost_reason().is_none());
         let which = client.join("client.pem");
-        assert_eq!(revoke(&stage, &of_server, which.to_str().unwrap()).0, 0);
+        assert_eq!(revoke(&stage, &dir, which.to_str().unwrap()).0, 0);
+        std::fs::copy(dir.join("revoked.pem"), of_server.join("revoked.pem")).unwrap();
         stage.until(|| guard.lost_reason().is_some());
         assert_eq!(fault(&server, &client), TlsFault::ClientRevoked, "{name}");
     }

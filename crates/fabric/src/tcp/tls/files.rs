@@ -23,11 +23,8 @@ const BYTES_MAX: u64 = 1 << 20;
 /// What others than its owner may do with a file.
 const OTHERS: u32 = 0o077;
 
-/// By what the other side is judged.
-pub(super) struct Others {
-    pub(super) roots: RootCertStore,
-    pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
-}
+/// Certificates that were taken back.
+pub(super) type Revocations = Vec<CertificateRevocationListDer<'static>>;
 
 /// What one side shows.
 pub(super) struct Own {
@@ -43,7 +40,8 @@ pub(super) fn read_own(from: &TlsFiles) -> Result<Own, ConnectError> {
     Ok(Own { chain, key })
 }
 
-pub(super) fn read_others(from: &TlsFiles) -> Result<Others, ConnectError> {
+/// By whom the other side may be certified.
+pub(super) fn read_roots(from: &TlsFiles) -> Result<RootCertStore, ConnectError> {
     let damaged = |path: &Path| failed(path, TlsFileFault::Damaged);
     let mut roots = RootCertStore::empty();
     for authority in certificates(&from.authority)? {
@@ -51,8 +49,15 @@ pub(super) fn read_others(from: &TlsFiles) -> Result<Others, ConnectError> {
         judged.map_err(|error| unusable(&from.authority, &error))?;
         roots.add(authority).map_err(|_| damaged(&from.authority))?;
     }
-    let revoked = lists(&from.revoked, &roots.roots)?;
-    Ok(Others { roots, revoked })
+    Ok(roots)
+}
+
+/// The lists that are to be used with these authorities.
+pub(super) fn read_revoked(
+    from: &TlsFiles,
+    roots: &RootCertStore,
+) -> Result<Revocations, ConnectError> {
+    lists(&from.revoked, &roots.roots)
 }
 
 /// The lists of revoked certificates in a file, which need not be there. One of an authority that
@@ -139,19 +144,11 @@ fn anchors<'c>(
 /// and when anything about them was changed. `None` where there is none.
 pub(super) type Stamp = [Option<(u64, (i64, i64), (i64, i64))>; 2];
 
-fn stamp(files: [&Path; 2]) -> Stamp {
+pub(super) fn stamp(files: [&Path; 2]) -> Stamp {
     files.map(|path| {
         let of = std::fs::metadata(path).ok()?;
         Some((of.ino(), (of.mtime(), of.mtime_nsec()), (of.ctime(), of.ctime_nsec())))
     })
-}
-
-pub(super) fn stamp_of_own(files: &TlsFiles) -> Stamp {
-    stamp([&files.certificate, &files.key])
-}
-
-pub(super) fn stamp_of_others(files: &TlsFiles) -> Stamp {
-    stamp([&files.authority, &files.revoked])
 }
 
 /// Why a certificate and its key are not used together.
@@ -197,22 +194,15 @@ pub(super) fn after(from_now: Duration) -> UnixTime {
 /// whom it is certified, is for its clients to judge.
 pub(super) fn check_time(of: &TlsFiles, from_now: Duration) -> Result<(), ConnectError> {
     // What is wrong with the files is said where they are read.
-    let (Ok(others), Ok(Own { chain, .. })) = (read_others(of), read_own(of)) else {
+    let (Ok(roots), Ok(Own { chain, .. })) = (read_roots(of), read_own(of)) else {
         return Ok(());
     };
     let Ok(certificate) = webpki::EndEntityCert::try_from(&chain[0]) else { return Ok(()) };
     let at = after(from_now);
     let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
     let usage = webpki::KeyUsage::server_auth();
-    let judged = certificate.verify_for_usage(
-        algorithms,
-        &others.roots.roots,
-        &chain[1..],
-        at,
-        usage,
-        None,
-        None,
-    );
+    let judged =
+        certificate.verify_for_usage(algorithms, &roots.roots, &chain[1..], at, usage, None, None);
     match judged.err() {
         Some(webpki::Error::CertExpired { .. }) => {
             Err(failed(&of.certificate, TlsFileFault::Expired))

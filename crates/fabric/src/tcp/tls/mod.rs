@@ -19,12 +19,12 @@ use rustls::pki_types::ServerName;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 pub use files::{Revoked, certificate_number, revoked};
 pub(super) use secured::Secured;
 
-use files::{Others, Own, Stamp};
+use files::{Own, Revocations, Stamp};
 
 use super::credentials::TlsFiles;
 use crate::error::{ConnectError, TlsFault, TlsFileFault};
@@ -44,18 +44,20 @@ pub struct ServerTls {
 /// What is told why files that have changed are not used, or not taken by clients.
 type OnRefused = Box<dyn Fn(&ConnectError) + Send + Sync>;
 
-/// What was read last. The two parts are renewed each by itself: a certificate that cannot be used
-/// keeps no list of revoked ones from being heeded.
+/// What was read last. Each part is renewed by itself: files that cannot be used keep no list of
+/// revoked certificates from being heeded.
 struct Shown {
     config: Arc<ServerConfig>,
     own: Part<Own>,
-    judge: Part<Arc<dyn ClientCertVerifier>>,
+    roots: Part<RootCertStore>,
+    revoked: Part<Revocations>,
+    judge: Arc<dyn ClientCertVerifier>,
     /// How often the judge was another.
     judges: u64,
     looked_at: Instant,
 }
 
-/// What two files said when they made sense last.
+/// What files said when they made sense last.
 struct Part<T> {
     said: T,
     stamp: Stamp,
@@ -75,11 +77,14 @@ impl ServerTls {
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
         let looked_at = Instant::now();
-        let judge = Part::read(files::stamp_of_others(from), || judge_of(from))?;
-        let own = Part::read(files::stamp_of_own(from), || files::read_own(from))?;
+        let [of_own, of_roots, of_lists] = stamps(from);
+        let roots = Part::read(of_roots, || files::read_roots(from))?;
+        let own = Part::read(of_own, || files::read_own(from))?;
+        let revoked = Part::read(of_lists, || files::read_revoked(from, &roots.said))?;
+        let judge = judge_of(from, &roots.said, &revoked.said)?;
         files::check_time(from, Duration::ZERO)?;
-        let config = config_of(from, &own.said, &judge.said)?;
-        let shown = Shown { config, own, judge, judges: 0, looked_at };
+        let config = config_of(from, &own.said, &judge)?;
+        let shown = Shown { config, own, roots, revoked, judge, judges: 0, looked_at };
         let shown = Arc::new(Mutex::new(shown));
         Ok(Self { files: from.clone(), shown, on_refused: Arc::default() })
     }
@@ -119,31 +124,45 @@ impl ServerTls {
     /// Whether a client that was taken would still be, whatever the time is; `None` while it has
     /// not shown its certificate.
     pub(super) fn still_takes(&self, client: &Secured) -> Option<bool> {
-        let judge = Arc::clone(&self.shown().judge.said);
+        let judge = Arc::clone(&self.shown().judge);
         client.is_taken_by(&*judge)
     }
 
     /// Reads files that have changed.
     fn renew(&self, shown: &mut Shown) {
-        let files = &self.files;
-        let judged = shown.judge.renew(files::stamp_of_others(files), || judge_of(files));
-        let judge = Arc::clone(&shown.judge.said);
-        let renewed = shown.own.renew(files::stamp_of_own(files), || {
+        let (files, mut refused) = (&self.files, Vec::new());
+        let [of_own, of_roots, of_lists] = stamps(files);
+        let mut heed = |renewed: Result<bool, ConnectError>| {
+            renewed.unwrap_or_else(|why| {
+                refused.push(why);
+                false
+            })
+        };
+        let has_roots = heed(shown.roots.renew(of_roots, || files::read_roots(files)));
+        let roots = &shown.roots.said;
+        let has_lists = heed(shown.revoked.renew(of_lists, || files::read_revoked(files, roots)));
+        let judges_anew = has_roots || has_lists;
+        if judges_anew {
+            let judge = judge_of(files, roots, &shown.revoked.said);
+            heed(judge.map(|judge| {
+                shown.judge = judge;
+                shown.judges += 1;
+                true
+            }));
+        }
+        let judge = &shown.judge;
+        let shows_anew = heed(shown.own.renew(of_own, || {
             let own = files::read_own(files)?;
-            config_of(files, &own, &judge).map(|_| own)
-        });
-        if matches!(judged, Ok(true)) {
-            shown.judges += 1;
+            config_of(files, &own, judge).map(|_| own)
+        }));
+        if judges_anew || shows_anew {
+            let config = config_of(files, &shown.own.said, judge);
+            heed(config.map(|config| {
+                shown.config = config;
+                true
+            }));
+            heed(files::check_time(files, Duration::ZERO).map(|()| true));
         }
-        let mut refused = Vec::new();
-        if let (Ok(true), _) | (_, Ok(true)) = (&judged, &renewed) {
-            match config_of(files, &shown.own.said, &shown.judge.said) {
-                Ok(config) => shown.config = config,
-                Err(why) => refused.push(why),
-            }
-            refused.extend(files::check_time(files, Duration::ZERO).err());
-        }
-        refused.extend(judged.err().into_iter().chain(renewed.err()));
         if let Some(tell) = self.on_refused.get() {
             refused.iter().for_each(tell);
         }
@@ -162,8 +181,8 @@ impl ClientTls {
     /// # Errors
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
-        let (Others { roots, revoked }, Own { chain, key }) =
-            (files::read_others(from)?, files::read_own(from)?);
+        let (roots, Own { chain, key }) = (files::read_roots(from)?, files::read_own(from)?);
+        let revoked = files::read_revoked(from, &roots)?;
         let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .with_crls(revoked)
             .allow_unknown_revocation_status()
@@ -236,12 +255,23 @@ impl<T> Part<T> {
     }
 }
 
-/// Who judges clients, as the files have it.
-fn judge_of(from: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, ConnectError> {
-    let Others { roots, revoked } = files::read_others(from)?;
+/// What tells the files of a side's own, of the authorities, and of what is revoked from those that
+/// they have replaced.
+fn stamps(files: &TlsFiles) -> [Stamp; 3] {
+    let TlsFiles { authority, certificate, key, revoked } = files;
+    [[certificate, key], [authority, authority], [revoked, revoked]]
+        .map(|[one, other]| files::stamp([one, other]))
+}
+
+/// Who judges clients that these may have certified, and that have not been taken back.
+fn judge_of(
+    from: &TlsFiles,
+    roots: &RootCertStore,
+    revoked: &Revocations,
+) -> Result<Arc<dyn ClientCertVerifier>, ConnectError> {
     // What no list speaks of is not revoked; no list need be there, nor be new.
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-        .with_crls(revoked)
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), provider())
+        .with_crls(revoked.iter().cloned())
         .allow_unknown_revocation_status()
         .build()
         .map_err(|error| no_judge(from, &error))

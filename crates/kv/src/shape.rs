@@ -1,7 +1,7 @@
 //! Where everything of a store lies in its region.
 //!
 //! ```text
-//! base   header: magic, counts and the index's tag        64 bytes
+//! base   header: magic, counts, the index's tag, a mark   64 bytes
 //!                where the table of each level lies       224 bytes
 //!                how many of its groups have moved        224 bytes
 //!        chunk table: a ChunkWord for each chunk          8 bytes a chunk
@@ -26,11 +26,14 @@ use crate::word::SlotWord;
 /// stands beside a session's values: a store of another layout is refused.
 const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x03");
 
-/// Words of the header that say something; the last one is the index's tag.
+/// Words of the header that are never others; the last one is the index's tag.
 const HEADER_WORDS: usize = 5;
 
 /// Where the index's tag lies, in bytes from the base.
 const TAG_AT: u64 = (HEADER_WORDS as u64 - 1) * 8;
+
+/// Where the word lies by which whoever makes stores marks one.
+const MARK_AT: u64 = HEADER_WORDS as u64 * 8;
 
 /// Everything begins on such a boundary.
 const LINE_BYTES: u64 = 64;
@@ -125,6 +128,24 @@ impl Shape {
             0 | MAGIC => Ok((tag != 0).then_some(tag)),
             _ => Err(OpenError::OtherShape),
         }
+    }
+
+    /// Marks the store there for good, for whoever makes stores. What it is marked for is said
+    /// nowhere else: a crash leaves it marked or not.
+    ///
+    /// # Errors
+    /// A verb failed.
+    pub async fn mark<E: Endpoint>(endpoint: &E, base: Addr) -> Result<(), OpenError> {
+        endpoint.verb(Verb::Write { addr: base.plus(MARK_AT), data: &[1] }).await?;
+        Ok(())
+    }
+
+    /// Whether the store there is marked.
+    ///
+    /// # Errors
+    /// A verb failed.
+    pub async fn is_marked<E: Endpoint>(endpoint: &E, base: Addr) -> Result<bool, OpenError> {
+        Ok(far::read_word(endpoint, base.plus(MARK_AT)).await? != 0)
     }
 
     /// Whether there is a store of this shape.

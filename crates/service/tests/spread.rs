@@ -86,7 +86,7 @@ fn each_part_has_its_share_and_ends_by_itself() {
     let gone = failing(&kv, &keys);
     assert!((130..270).contains(&gone.len()), "{} of 600", gone.len());
     assert!(gone.iter().all(|key| matches!(kv.get(key), Err(KvError::Gone { .. }))));
-    // Who only reads is told what is missing, and who writes has it made anew, empty.
+    // Whoever opens it is told what is missing, until somebody has it made anew, empty.
     let reader =
         Kv::open_over(&regions(&stage, &["a", "b", "c"]), StoreOptions::new("t").existing());
     let reader = reader.unwrap();
@@ -96,6 +96,12 @@ fn each_part_has_its_share_and_ends_by_itself() {
     assert!(matches!(&missing, Err(KvError::NoPart { of, .. }) if *of == of_two), "{missing:?}");
     assert!(reader.scan().any(|pair| matches!(pair, Err(KvError::NoPart { .. }))));
     let writer = over(&stage, &["a", "b", "c"]).unwrap();
+    assert!(matches!(writer.put(&gone[0], "v"), Err(KvError::NoPart { .. })));
+    writer.put(keys.iter().find(|key| !gone.contains(*key)).unwrap(), "v").unwrap();
+    assert_eq!(stage.options().named("b").store_names().unwrap(), [""; 0]);
+    drop(writer);
+    let remaking = StoreOptions::new("t").remaking();
+    let writer = Kv::open_over(&regions(&stage, &["a", "b", "c"]), remaking).unwrap();
     let there: Vec<_> = keys.iter().filter(|key| writer.get(key).unwrap().is_some()).collect();
     assert_eq!(there.len() + gone.len(), 600);
     // It is there for all by now.
@@ -491,4 +497,42 @@ fn nothing_that_was_told_is_lost_though_servers_are_killed() {
             assert!(could.contains(&value), "{key} is {value:?}, not {could:?}");
         }
     }
+}
+
+/// A wrong server would have keys that are somewhere else, and none of both would be refused.
+#[test]
+fn a_place_that_has_no_part_of_a_store_that_was_made_gets_none() {
+    let stage = Stage::new();
+    let kv = over(&stage, &["a", "b", "c"]).unwrap();
+    let keys = keys(60);
+    keys.iter().for_each(|key| kv.put(key, "right").unwrap());
+    drop(kv);
+    for wrong in [["a", "b", "d"], ["a", "d", "c"], ["d", "b", "c"]] {
+        let at = wrong.iter().position(|place| *place == "d").unwrap();
+        let astray = over(&stage, &wrong).unwrap();
+        let (mut refused, mut stored) = (0, 0);
+        for key in &keys {
+            match astray.put(key, "right") {
+                Ok(()) => stored += 1,
+                Err(KvError::NoPart { of, .. }) if usize::from(of.part) == at + 1 => refused += 1,
+                Err(error) => panic!("{wrong:?}: {error:?}"),
+            }
+        }
+        assert!(refused > 5 && stored > 20, "{wrong:?}: {refused}, {stored}");
+        let put = [
+            "kv", "put", "-s", "t", "--region", wrong[0], "--region", wrong[1], "--region",
+            wrong[2],
+        ];
+        let said: Vec<_> = keys
+            .iter()
+            .map(|key| stage.run(&[&put[..], &[key.as_str(), "right"]].concat()))
+            .filter(|(status, ..)| *status != 0)
+            .collect();
+        assert_eq!(said.len(), refused, "{wrong:?}");
+        assert!(said.iter().all(|(_, _, said)| said.contains("--remake")), "{:?}", said[0]);
+    }
+    let names = stage.options().named("d").store_names();
+    assert!(names.is_err() || names.unwrap().is_empty());
+    let kv = over(&stage, &["a", "b", "c"]).unwrap();
+    assert!(keys.iter().all(|key| kv.get(key).unwrap().is_some_and(|value| value == b"right")));
 }

@@ -246,8 +246,8 @@ impl KvError {
                 "name the servers that the store was made with, or use another name"
             }
             Self::NoPart { .. } => {
-                "its memory is gone, or it was never made: `farlock kv put` makes it, empty; \
-                 other keys can be read"
+                "name the servers that the store was made with; if the memory of that part is gone, \
+                 `farlock kv put --remake` makes it anew, empty. Other keys are as they were"
             }
             Self::BadParts { .. } => {
                 return format!("name 1 to {PARTS_MAX} servers or regions, each of them once");

@@ -135,12 +135,21 @@ impl Hub {
         })
     }
 
-    /// What was chosen for the store, if anything was; and a number that is drawn.
-    pub(super) fn found(&self) -> Result<(Option<Choice>, u32), KvError> {
+    /// What was chosen for the store, if anything was, and whether all of its parts were made; and a
+    /// number that is drawn.
+    pub(super) fn found(&self) -> Result<(Option<Choice>, bool, u32), KvError> {
         self.by_a_lane(|lane| {
-            let found = block_on(lane, Choice::at(lane, self.base()));
-            found.map(|found| (found, lane.random() as u32))
+            block_on(lane, async {
+                let found = Choice::at(lane, self.base()).await?;
+                let is_whole = found.is_some() && Choice::is_whole(lane, self.base()).await?;
+                Ok((found, is_whole, lane.random() as u32))
+            })
         })
+    }
+
+    /// All parts of the store were made, of which this is one.
+    pub(super) fn make_whole(&self) -> Result<(), KvError> {
+        self.by_a_lane(|lane| block_on(lane, Choice::make_whole(lane, self.base())))
     }
 
     /// Makes the store, of this choice, unless there is one.

@@ -117,6 +117,16 @@ impl Choice {
         }
     }
 
+    /// Whether all parts of the store there were made, as who made them has said.
+    pub(super) async fn is_whole<E: Endpoint>(endpoint: &E, base: Addr) -> Result<bool, OpenError> {
+        Shape::is_marked(endpoint, base).await
+    }
+
+    /// Says that all parts of the store there were made.
+    pub(super) async fn make_whole<E: Endpoint>(endpoint: &E, base: Addr) -> Result<(), OpenError> {
+        Shape::mark(endpoint, base).await
+    }
+
     fn word(self) -> ChoiceWord {
         ChoiceWord::of(self.index.measures().1, self.share)
     }
@@ -134,12 +144,14 @@ pub struct StoreOptions {
     pub index: Option<Index>,
     /// Whether a store that is not there is made.
     pub create: bool,
+    /// Whether a part that is missing of a store that has several is made anew, empty.
+    pub remake: bool,
 }
 
 impl StoreOptions {
     /// The store of this name.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), index: None, create: true }
+        Self { name: name.into(), index: None, create: true, remake: false }
     }
 
     /// The same with this index. A store that has another one is refused
@@ -155,6 +167,15 @@ impl StoreOptions {
     #[must_use]
     pub fn existing(self) -> Self {
         Self { create: false, ..self }
+    }
+
+    /// The same, but a part that is missing of a store that has several, all of which were made, is
+    /// made anew, empty: its memory is gone. Without this its keys are refused
+    /// ([`KvError::NoPart`](super::KvError::NoPart)), for another server may have it, and a wrong
+    /// one was named.
+    #[must_use]
+    pub fn remaking(self) -> Self {
+        Self { remake: true, ..self }
     }
 }
 

@@ -15,6 +15,8 @@
 //! others, with a number that is drawn; the header's one compare decides between two that do so at
 //! once, and both go on with what it says. The others get the same number. So a crash leaves no
 //! part, or the first and perhaps more, and who opens the store next makes those that are missing.
+//! When all are there each is marked. From then on none is made that is missing, unless that is
+//! asked for: a wrong server may have been named, and keys would have two places.
 
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -36,6 +38,8 @@ pub(crate) struct Spread {
     wanted: StoreOptions,
     /// The number that all its parts have.
     whole: u32,
+    /// Whether all its parts were made.
+    is_whole: bool,
     places: Vec<RegionOptions>,
     /// Those of its parts that are open.
     hubs: Vec<Mutex<Weak<Hub>>>,
@@ -65,6 +69,8 @@ struct Found {
     hub: Result<Box<Hub>, KvError>,
     /// What was chosen for the store there.
     choice: Option<Choice>,
+    /// Whether all of its parts were made.
+    is_whole: bool,
     /// A number that is drawn.
     drawn: u32,
 }
@@ -160,7 +166,9 @@ impl Spread {
         let known = agreed(&places, &wanted.name, &found)?;
         let hubs = places.iter().map(|_| Mutex::default()).collect();
         let (index, whole) = known.unwrap_or_default();
-        let mut spread = Self { index, wanted, whole, places, hubs, forks: fork_count() };
+        let is_whole = found.iter().any(|found| found.is_whole);
+        let forks = fork_count();
+        let mut spread = Self { index, wanted, whole, is_whole, places, hubs, forks };
         if known.is_none() {
             found = spread.make_first(found)?;
         }
@@ -168,8 +176,13 @@ impl Spread {
         let mut opened = Vec::with_capacity(found.len());
         for (at, found) in found.into_iter().enumerate() {
             let hub = match found.hub {
+                // Its keys are refused when they are asked for.
+                _ if found.choice.is_none() && !spread.makes() => {
+                    opened.push(None);
+                    continue;
+                }
                 Ok(hub) => spread.take(at, *hub),
-                Err(error) if error.is_of_server_away() || !spread.wanted.create => {
+                Err(error) if error.is_of_server_away() => {
                     opened.push(None);
                     continue;
                 }
@@ -180,6 +193,10 @@ impl Spread {
                 Err(error) if error.is_of_server_away() => None,
                 Err(error) => return Err(error),
             });
+        }
+        if !spread.is_whole && spread.makes() && opened.iter().all(Option::is_some) {
+            opened.iter().flatten().try_for_each(|hub| hub.make_whole())?;
+            spread.is_whole = true;
         }
         for (at, hub) in opened.iter().enumerate() {
             *spread.known(at) = hub.as_ref().map_or_else(Weak::new, Arc::downgrade);
@@ -206,7 +223,7 @@ impl Spread {
         self.check_part(0, made)?;
         let share = made.share.expect("it is this part");
         (self.index, self.whole) = (made.index, share.whole);
-        found.insert(0, Found { hub: Ok(hub), choice: Some(made), drawn });
+        found.insert(0, Found { hub: Ok(hub), choice: Some(made), is_whole: false, drawn });
         Ok(found)
     }
 
@@ -243,13 +260,32 @@ impl Spread {
     }
 
     fn open_hub(&self, at: usize) -> Result<Hub, KvError> {
-        match Hub::connect(&self.places[at], &self.wanted) {
-            Err(KvError::Open { source: ConnectError::Absent { .. }, name }) => {
-                let of = PartOf::at(at, self.places.len());
-                Err(KvError::NoPart { name, at: self.places[at].place(), of })
+        let existing = self.wanted.clone().existing();
+        let wanted = if self.makes() { &self.wanted } else { &existing };
+        match Hub::connect(&self.places[at], wanted) {
+            Err(KvError::Open { source: ConnectError::Absent { .. }, .. }) => Err(self.no_part(at)),
+            connected => {
+                let hub = connected?;
+                if !self.makes() && hub.found()?.0.is_none() {
+                    return Err(self.no_part(at));
+                }
+                let hub = self.take(at, hub)?;
+                if self.is_whole {
+                    hub.make_whole()?;
+                }
+                Ok(hub)
             }
-            connected => self.take(at, connected?),
         }
+    }
+
+    /// Whether parts that are missing are made.
+    fn makes(&self) -> bool {
+        self.wanted.create && (!self.is_whole || self.wanted.remake)
+    }
+
+    fn no_part(&self, at: usize) -> KvError {
+        let (name, of) = (self.name().to_owned(), PartOf::at(at, self.places.len()));
+        KvError::NoPart { name, at: self.places[at].place(), of }
     }
 
     /// A part, if it is open.
@@ -276,8 +312,8 @@ impl Spread {
 
 impl Found {
     fn of(hub: Hub) -> Result<Self, KvError> {
-        let (choice, drawn) = hub.found()?;
-        Ok(Self { hub: Ok(Box::new(hub)), choice, drawn })
+        let (choice, is_whole, drawn) = hub.found()?;
+        Ok(Self { hub: Ok(Box::new(hub)), choice, is_whole, drawn })
     }
 }
 
@@ -339,7 +375,7 @@ fn look(
         match error.is_of_server_away() {
             true if Instant::now() < until => std::thread::sleep(AGAIN),
             is_away if is_away || is_absent => {
-                return Ok(Found { hub: Err(error), choice: None, drawn: 0 });
+                return Ok(Found { hub: Err(error), choice: None, is_whole: false, drawn: 0 });
             }
             _ => return Err(error),
         }

@@ -79,6 +79,9 @@ struct MadeArg {
     #[arg(long, value_name = "INDEX", value_parser = PossibleValuesParser::new(
         Index::ALL.iter().map(|index| index.name())))]
     index: Option<String>,
+    /// Make a part of it anew, empty, whose memory is gone, where it has several.
+    #[arg(long)]
+    remake: bool,
 }
 
 /// How a value is stored.
@@ -309,7 +312,13 @@ impl From<KvError> for Failure {
 impl MadeArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
-        self.store.open(places, self.wanted())
+        self.store.open(places, self.options(self.wanted()))
+    }
+
+    fn options(&self, index: Option<Index>) -> StoreOptions {
+        let mut store = StoreOptions::new(&self.store.store);
+        (store.index, store.remake) = (index, self.remake);
+        store
     }
 
     /// The index that the store is to have, if any is asked for.
@@ -333,7 +342,7 @@ impl MadeArg {
         let Some(dumped) = dumped.filter(|_| self.index.is_none()) else {
             return self.open(places);
         };
-        let store = StoreOptions::new(&self.store.store).with_index(dumped);
+        let store = self.options(Some(dumped));
         match Kv::open_over(&self.store.regions(places)?, store) {
             Err(KvError::OtherIndex { .. }) => {
                 let store = self.open(places)?;
@@ -352,9 +361,7 @@ impl StoreArg {
         Ok(regions.map(|region| region.labelled("farlock kv")).collect())
     }
 
-    fn open(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
-        let mut store = StoreOptions::new(&self.store);
-        store.index = index;
+    fn open(&self, places: &Places, store: StoreOptions) -> Result<Kv, Failure> {
         Ok(Kv::open_over(&self.regions(places)?, store)?)
     }
 

@@ -246,8 +246,8 @@ impl KvError {
                 "name the servers that the store was made with, or use another name"
             }
             Self::NoPart { .. } => {
-                "name the servers that the store was made with; if the memory of that part is gone, \
-                 `farlock kv put --remake` makes it anew, empty. Other keys are as they were"
+                "name the servers that the store was made with; if the memory of that part is \
+                 gone, `farlock kv put --remake` makes it anew, empty. Others are as they were"
             }
             Self::BadParts { .. } => {
                 return format!("name 1 to {PARTS_MAX} servers or regions, each of them once");

@@ -135,8 +135,8 @@ impl Hub {
         })
     }
 
-    /// What was chosen for the store, if anything was, and whether all of its parts were made; and a
-    /// number that is drawn.
+    /// What was chosen for the store, if anything was, and whether all of its parts were made; and
+    /// a number that is drawn.
     pub(super) fn found(&self) -> Result<(Option<Choice>, bool, u32), KvError> {
         self.by_a_lane(|lane| {
             block_on(lane, async {

@@ -4,14 +4,16 @@
 
 mod tcp_support;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use farlock_fabric::tcp::{Remote, TcpLane, TcpUnparker};
-use farlock_fabric::{Addr, Connection, Endpoint, Posted, Ticket, Verb};
+use farlock_fabric::tcp::{AtOnce, Remote, TcpLane, TcpUnparker};
+use farlock_fabric::{Addr, Connection, Endpoint, Park, Posted, Ticket, Verb, block_on};
 use tcp_support::Both;
 
 /// Far longer than anything here takes.
@@ -119,7 +121,7 @@ fn run_beside_each_other(name: &str, threads: usize, tasks: usize, thinks: Optio
     });
     let here = both.here();
     for word in words {
-        let read = farlock_fabric::block_on(&here, here.read64(word));
+        let read = block_on(&here, here.read64(word));
         read.unwrap();
         assert_eq!(here.old() as u64, ROUNDS);
     }
@@ -187,5 +189,23 @@ fn a_task_that_gives_up_keeps_no_other() {
             remote.watch(std::iter::empty(), &TcpUnparker::default(), Some(Duration::from_secs(5)));
         }
         assert!(begun.elapsed() < NEVER / 10);
+    }
+}
+
+/// What a thread has waited for is no news: it sleeps until there is some.
+#[test]
+fn a_thread_that_had_its_answers_sleeps() {
+    let both = Both::new("tcp-answered");
+    let remote = both.connect(&both.address).unwrap();
+    let (lane, _keeper) = remote.lane(false).unwrap();
+    let lane = AtOnce::new(lane);
+    for turn in 0..10 {
+        block_on(&lane, lane.read64(both.word(1))).unwrap();
+        let (interval, begun) = (Duration::from_millis(100), Instant::now());
+        let mut wait = pin!(lane.sleep(interval.as_nanos() as u64));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        lane.lane().park();
+        // That it was attached was news.
+        assert!(turn == 0 || begun.elapsed() >= interval / 2, "{turn}: {:?}", begun.elapsed());
     }
 }

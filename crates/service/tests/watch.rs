@@ -243,6 +243,30 @@ fn ticks(pid: u32) -> u64 {
     rest.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
+/// The store's thread waits for it, and has only had its own answers meanwhile.
+#[test]
+fn a_task_that_watches_by_a_server_takes_no_processor() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let kv = Kv::open(&server.options(), "default").unwrap();
+    let mut watch = kv.watch("k").unwrap();
+    assert_eq!(next(&mut watch), None);
+    let mut waits = Box::pin(watch.next().into_future());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    std::thread::sleep(Duration::from_millis(300));
+    // Of this process other tests take as well.
+    let before = ticks(server.child.id());
+    std::thread::sleep(Duration::from_secs(2));
+    let took = ticks(server.child.id()) - before;
+    assert!(took < 8, "{took} ticks");
+    kv.put("k", "v").unwrap();
+    let begun = Instant::now();
+    while waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        assert!(begun.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Others change all other keys, so that it is woken for nothing too; some of them share a line, or
 /// a bell, with the slots of the key that is absent.
 #[test]

@@ -47,8 +47,8 @@ pub(super) struct Arrivals {
     pub(super) answer: Option<Vec<u8>>,
     /// The server knows it as a lane.
     pub(super) is_attached: bool,
-    /// Whether anything came since the last park.
-    pub(super) is_fresh: bool,
+    /// How much came since the last park that nobody has taken who waited for it.
+    pub(super) news: u32,
     /// The channel is over, or the lane is dead.
     pub(super) is_over: bool,
     /// A verb that was unsignalled has failed: nobody knows what its caller takes for done.
@@ -104,7 +104,7 @@ impl Inbox {
     fn arrive(&self, arrive: impl FnOnce(&mut Arrivals), wakes: &mut Wakes) -> Unparker {
         let mut state = self.state();
         arrive(&mut state);
-        state.is_fresh = true;
+        state.news = state.news.saturating_add(1);
         wakes.wakers.append(&mut state.wakers);
         state.bell.clone()
     }
@@ -151,6 +151,7 @@ impl Arrivals {
 
     pub(super) fn take_done(&mut self, ticket: u32) -> Option<Done> {
         let at = self.done.iter().position(|(done, _)| *done == ticket)?;
+        self.news = self.news.saturating_sub(1);
         Some(self.done.swap_remove(at).1)
     }
 

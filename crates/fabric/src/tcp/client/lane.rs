@@ -433,14 +433,14 @@ impl TcpLane {
     pub(super) fn listen(&self, bell: &Unparker) -> bool {
         let mut state = self.inbox.state();
         state.bell = bell.clone();
-        std::mem::take(&mut state.is_fresh)
+        std::mem::take(&mut state.news) > 0
     }
 
     /// The park is over: everything pending is looked at again.
     pub(super) fn heard(&self) {
         let wakers = {
             let mut state = self.inbox.state();
-            state.is_fresh = false;
+            state.news = 0;
             state.bell = self.bell.clone();
             std::mem::take(&mut state.wakers)
         };

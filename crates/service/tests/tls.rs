@@ -442,14 +442,10 @@ fn a_revoked_client_loses_what_it_holds_and_does_not_come_back() {
     drop(open(&one));
 }
 
-/// A server whose own certificate is just being replaced, or cannot be read any more, goes on by
-/// the last one, and heeds what is revoked meanwhile.
-#[test]
-fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_back() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
+/// Breaks a file of a server's.
+fn break_it(how: &str, dir: &Path) {
     let (certificate, key, authority) = ("server.pem", "server.key", "authority.pem");
-    let break_it = |name: &str, dir: &Path| match name {
+    match how {
         "missing" => std::fs::remove_file(dir.join(certificate)).unwrap(),
         "half" => std::fs::write(dir.join(certificate), "-----BEGIN CERT").unwrap(),
         "exposed" => {
@@ -458,31 +454,46 @@ fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_ba
         "mismatched" => drop(std::fs::copy(dir.join("client.key"), dir.join(key)).unwrap()),
         "no-authority" => std::fs::remove_file(dir.join(authority)).unwrap(),
         _ => std::fs::write(dir.join(authority), "-----BEGIN CERT").unwrap(),
-    };
-    for name in ["missing", "half", "exposed", "mismatched", "no-authority", "half-authority"] {
-        let of_server = stage.file(name);
-        let made = ["tls", "client", name, "--region", "default", "--dir", dir.to_str().unwrap()];
-        assert_eq!(stage.run(&made).0, 0);
-        std::fs::create_dir(&of_server).unwrap();
-        for file in std::fs::read_dir(&dir).unwrap().map(Result::unwrap) {
-            if file.file_type().unwrap().is_file() {
-                std::fs::copy(file.path(), of_server.join(file.file_name())).unwrap();
-            }
-        }
-        let server = serving(&stage, &of_server);
-        let client = dir.join(name);
-        let session = Session::open(&by(&server, &client)).unwrap();
-        let guard = session.lock(name).exclusive().blocking().unwrap();
-        break_it(name, &of_server);
-        // It has seen what is wrong before it hears of the revocation.
-        std::thread::sleep(Duration::from_millis(1500));
-        assert!(guard.lost_reason().is_none());
-        let which = client.join("client.pem");
-        assert_eq!(revoke(&stage, &dir, which.to_str().unwrap()).0, 0);
-        std::fs::copy(dir.join("revoked.pem"), of_server.join("revoked.pem")).unwrap();
-        stage.until(|| guard.lost_reason().is_some());
-        assert_eq!(fault(&server, &client), TlsFault::ClientRevoked, "{name}");
     }
+}
+
+/// A server with files of its own of which one is broken, and a client that is revoked then.
+fn revoked_while_broken(stage: &Stage, dir: &Path, how: &str) {
+    // A region has one server.
+    let (of_server, region) = (stage.file(how), format!("of-{how}"));
+    let made = ["tls", "client", how, "--region", &region, "--dir", dir.to_str().unwrap()];
+    assert_eq!(stage.run(&made).0, 0);
+    std::fs::create_dir(&of_server).unwrap();
+    for file in ["authority.pem", "server.pem", "server.key", "client.pem", "client.key"] {
+        std::fs::copy(dir.join(file), of_server.join(file)).unwrap();
+    }
+    let serve = ["--listen", "127.0.0.1:0", "--region", &region, "--tls"];
+    let server = Serving::started(stage, &[&serve[..], &[of_server.to_str().unwrap()]].concat());
+    let client = dir.join(how);
+    let session = Session::open(&by(&server, &client).named(&region)).unwrap();
+    let guard = session.lock(how).exclusive().blocking().unwrap();
+    break_it(how, &of_server);
+    // It has seen what is wrong before it hears of the revocation.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(guard.lost_reason().is_none());
+    assert_eq!(revoke(stage, dir, client.join("client.pem").to_str().unwrap()).0, 0);
+    std::fs::copy(dir.join("revoked.pem"), of_server.join("revoked.pem")).unwrap();
+    stage.until(|| guard.lost_reason().is_some());
+    assert_eq!(fault(&server, &client), TlsFault::ClientRevoked, "{how}");
+}
+
+/// A server whose own certificate is just being replaced, or cannot be read any more, goes on by
+/// the last one, and heeds what is revoked meanwhile.
+#[test]
+fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_back() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    std::thread::scope(|scope| {
+        for how in ["missing", "half", "exposed", "mismatched", "no-authority", "half-authority"] {
+            let (stage, dir) = (&stage, &dir);
+            scope.spawn(move || revoked_while_broken(stage, dir, how));
+        }
+    });
 }
 
 #[test]

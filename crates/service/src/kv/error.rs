@@ -246,7 +246,7 @@ impl KvError {
                 "name the servers that the store was made with, or use another name"
             }
             Self::NoPart { .. } => {
-                "name the servers that the store was made with; if the memory of that part is \
+                "name the servers, or regions, that it was made with; if that part's memory is \
                  gone, `farlock kv put --remake` makes it anew, empty. Others are as they were"
             }
             Self::BadParts { .. } => {
@@ -257,7 +257,7 @@ impl KvError {
             Self::Gone { .. } => "open it again: it is created anew, empty",
             Self::Disconnected { .. } => {
                 "see that `farlock serve` runs there, and open the store again: what was stored is \
-                 there as long as the region is"
+                 there as long as the region is. Of a change under way, read the key: it tells"
             }
             Self::SleptThrough { .. } => {
                 "open the store again: what was stored is there as long as the region is"

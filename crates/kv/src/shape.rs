@@ -32,7 +32,7 @@ const HEADER_WORDS: usize = 5;
 /// Where the index's tag lies, in bytes from the base.
 const TAG_AT: u64 = (HEADER_WORDS as u64 - 1) * 8;
 
-/// Where the word lies by which whoever makes stores marks one.
+/// Where the word lies by which the makers of stores mark one.
 const MARK_AT: u64 = HEADER_WORDS as u64 * 8;
 
 /// Everything begins on such a boundary.
@@ -130,7 +130,7 @@ impl Shape {
         }
     }
 
-    /// Marks the store there for good, for whoever makes stores. What it is marked for is said
+    /// Marks the store there for good, for the makers of stores. What it is marked for is said
     /// nowhere else: a crash leaves it marked or not.
     ///
     /// # Errors

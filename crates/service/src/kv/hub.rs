@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::{
     Addr, ConnectError, Connection as _, Endpoint as _, EndpointId, Fault, HostOptions, block_on,
@@ -99,6 +100,24 @@ fn served_name(region: &RegionOptions, store: &str) -> String {
 /// Between the names of a region and of a store in it, where a server is asked for the store. A
 /// region has no such name.
 pub(crate) const STORE_OF: char = '/';
+
+/// Tries again while a server is away, for so long.
+pub(super) fn while_away<T>(
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<T, KvError>,
+) -> Result<T, KvError> {
+    /// How long after an attempt the next one is made.
+    const AGAIN: Duration = Duration::from_millis(20);
+    let until = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Err(error) if error.is_of_server_away() && Instant::now() < until => {
+                std::thread::sleep(AGAIN);
+            }
+            ended => return ended,
+        }
+    }
+}
 
 impl Hub {
     /// Opens a store that is whole in itself, which is created where it is missing.

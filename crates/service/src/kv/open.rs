@@ -1,13 +1,13 @@
 //! Opening stores, and what else is done with a store as a whole.
 
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farlock_fabric::{ConnectError, Host};
 
 use super::Kv;
 use super::error::KvError;
-use super::hub::{Hub, host_options};
+use super::hub::{Hub, host_options, while_away};
 use super::index::StoreOptions;
 use super::spread::Several;
 use crate::RegionOptions;
@@ -42,17 +42,7 @@ impl Session {
     }
 
     fn open_store(&self, wanted: &StoreOptions) -> Result<Hub, KvError> {
-        /// How long after an attempt the next one is made.
-        const AGAIN: Duration = Duration::from_millis(20);
-        let until = Instant::now() + self.patience();
-        loop {
-            match Hub::open(&self.root.options, wanted) {
-                Err(error) if error.is_of_server_away() && Instant::now() < until => {
-                    std::thread::sleep(AGAIN);
-                }
-                opened => return opened,
-            }
-        }
+        while_away(self.patience(), || Hub::open(&self.root.options, wanted))
     }
 
     /// How long a server that is away is waited for.
@@ -157,7 +147,7 @@ impl Kv {
         // Nothing that can panic runs under this mutex.
         let mut spreads = first.root.spreads.lock().unwrap_or_else(PoisonError::into_inner);
         let open = spreads.get(&wanted.name).and_then(Weak::upgrade);
-        let several = match open.filter(|spread| spread.serves(&places)) {
+        let several = match open.filter(|spread| spread.serves(&places, &wanted)) {
             Some(spread) => {
                 KvError::unless_index(&wanted.name, spread.index, wanted.index)?;
                 Several::of(&spread)?

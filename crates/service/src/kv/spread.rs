@@ -7,26 +7,26 @@
 //!                                                           which part it is, and of which store
 //! ```
 //!
-//! Nothing knows of the whole but who has opened it: no node knows of the others, and no operation
-//! needs two. So a node that is away takes its own keys along and no more.
+//! Nothing knows of the whole but its clients: no node knows of the others, and no operation needs
+//! two. So a node that is away takes its own keys along and no more.
 //!
-//! *How it is made.* Whoever opens it looks at all places first, and refuses what is not one of its
-//! parts before anything is written. Where no part is there yet the first one is made before the
-//! others, with a number that is drawn; the header's one compare decides between two that do so at
-//! once, and both go on with what it says. The others get the same number. So a crash leaves no
-//! part, or the first and perhaps more, and who opens the store next makes those that are missing.
-//! When all are there each is marked. From then on none is made that is missing, unless that is
-//! asked for: a wrong server may have been named, and keys would have two places.
+//! *How it is made.* A client that opens it looks at all places first, and refuses what is not one
+//! of its parts before anything is written. Where no part is there yet the first one is made before
+//! the others, with a number that is drawn; the header's one compare decides between two that do so
+//! at once, and both go on with what it says. The others get the same number. So a crash leaves no
+//! part, or the first and perhaps more, and the client that opens it next makes those that are
+//! missing. When all are there each is marked. From then on none is made that is missing, unless
+//! that is asked for: a wrong server may have been named, and keys would have two places.
 
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farlock_fabric::{ConnectError, fork_count};
 use farlock_kv::part_of;
 
 use super::error::KvError;
-use super::hub::Hub;
+use super::hub::{Hub, while_away};
 use super::index::{Choice, Index, StoreOptions};
 use super::part::Part;
 use super::share::{PARTS_MAX, PartOf, Share};
@@ -303,8 +303,12 @@ impl Spread {
         &self.wanted.name
     }
 
-    /// Whether it is at these places, in this order, and none of its parts that were open is gone.
-    pub(super) fn serves(&self, places: &[RegionOptions]) -> bool {
+    /// Whether it is at these places, in this order, makes what is to be made, and none of its
+    /// parts that were open is gone.
+    pub(super) fn serves(&self, places: &[RegionOptions], wanted: &StoreOptions) -> bool {
+        if self.wanted.remake != wanted.remake || wanted.create && !self.wanted.create {
+            return false;
+        }
         let is_whole = |at| self.known(at).upgrade().is_none_or(|hub| hub.check().is_ok());
         self.check().is_ok() && self.places == places && (0..places.len()).all(is_whole)
     }
@@ -362,23 +366,15 @@ fn look(
     wanted: &StoreOptions,
     patience: Duration,
 ) -> Result<Found, KvError> {
-    /// How long after an attempt the next one is made.
-    const AGAIN: Duration = Duration::from_millis(20);
-    let until = Instant::now() + patience;
     let existing = wanted.clone().existing();
-    loop {
-        let error = match Hub::connect(place, &existing) {
-            Ok(hub) => return Found::of(hub),
-            Err(error) => error,
-        };
-        let is_absent = matches!(&error, KvError::Open { source: ConnectError::Absent { .. }, .. });
-        match error.is_of_server_away() {
-            true if Instant::now() < until => std::thread::sleep(AGAIN),
-            is_away if is_away || is_absent => {
-                return Ok(Found { hub: Err(error), choice: None, is_whole: false, drawn: 0 });
-            }
-            _ => return Err(error),
-        }
+    let error = match while_away(patience, || Hub::connect(place, &existing)) {
+        Ok(hub) => return Found::of(hub),
+        Err(error) => error,
+    };
+    let is_absent = matches!(&error, KvError::Open { source: ConnectError::Absent { .. }, .. });
+    match is_absent || error.is_of_server_away() {
+        true => Ok(Found { hub: Err(error), choice: None, is_whole: false, drawn: 0 }),
+        false => Err(error),
     }
 }
 

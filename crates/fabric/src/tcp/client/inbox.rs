@@ -47,7 +47,7 @@ pub(super) struct Arrivals {
     pub(super) answer: Option<Vec<u8>>,
     /// The server knows it as a lane.
     pub(super) is_attached: bool,
-    /// How much came since the last park that nobody has taken who waited for it.
+    /// How much came since the last park that its waiter has not taken.
     pub(super) news: u32,
     /// The channel is over, or the lane is dead.
     pub(super) is_over: bool,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::tcp::busy_poll::BusyPoll;
 
-/// For how long one who reads for tasks leaves that to them, after one has found something.
+/// For how long a thread that reads for tasks leaves that to them, after one has found something.
 pub(super) const LEAVES: Duration = Duration::from_millis(1);
 
 /// How long a task looks, behind all others of its executor and for the answers to theirs.
@@ -53,7 +53,7 @@ impl Looker {
         self.verb.load(Ordering::Relaxed) == verb
     }
 
-    /// Whether there is one that looks. Who was to look and has not been polled for long does not.
+    /// Whether there is one that looks. One that has not been polled for long does not.
     pub(super) fn is_there(&self) -> bool {
         !self.is(NOBODY) && self.state().looks(Instant::now())
     }

@@ -263,7 +263,7 @@ fn stamps(files: &TlsFiles) -> [Stamp; 3] {
         .map(|[one, other]| files::stamp([one, other]))
 }
 
-/// Who judges clients that these may have certified, and that have not been taken back.
+/// The judge of clients that these may have certified, and that have not been taken back.
 fn judge_of(
     from: &TlsFiles,
     roots: &RootCertStore,

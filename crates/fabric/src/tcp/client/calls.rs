@@ -137,7 +137,8 @@ impl Channel {
             Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
             hello
         };
-        let (stream, answer, _) = greet(self.tls.as_ref(), &self.server, hello, patience)?;
+        let bytes = &mut Vec::new();
+        let (stream, answer, _) = greet(self.tls.as_ref(), &self.server, hello, bytes, patience)?;
         if answer.first() != Some(&reply::ANSWER) {
             return Err(declined_or_garbled(&answer, &self.server));
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::bell::{Interrupt, Unparker};
 use super::facts::{Facts, Granted};
-use super::greeting::{PATIENCE, greet, read_greeting};
+use super::greeting::{PATIENCE, greet, make_room, read_greeting};
 use super::inbox::{Done, Inbox, Wakes};
 use super::looker::Looker;
 use super::outgoing::{Flushed, Outgoing, flush};
@@ -55,9 +55,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The least time that is given to a greeting, in nanoseconds.
 const MOMENT: Nanos = 20_000_000;
-
-/// Bytes taken from the system at once.
-const READ_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -136,7 +133,7 @@ impl Channel {
         (server, region): (String, String),
         owner: Owner,
         facts: Facts,
-        (asked_at, rest): (Nanos, &[u8]),
+        (asked_at, rest, filled): (Nanos, Vec<u8>, usize),
     ) -> io::Result<Arc<Self>> {
         prepare(stream.tcp())?;
         let stream = Arc::new(stream);
@@ -148,7 +145,7 @@ impl Channel {
             owner,
             facts,
             outgoing: Mutex::new(outgoing),
-            incoming: Mutex::new(Incoming::behind(rest, stream, Vec::new())),
+            incoming: Mutex::new(Incoming::behind(rest, filled, stream)),
             inboxes: Mutex::default(),
             sleepers: Mutex::default(),
             idlers: Mutex::default(),
@@ -351,9 +348,7 @@ impl Channel {
         }
         incoming.bytes.copy_within(at..incoming.filled, 0);
         incoming.filled -= at;
-        if incoming.bytes.len() < incoming.filled + Stream::READ_BYTES_MIN {
-            incoming.bytes.resize(incoming.filled + READ_BYTES, 0);
-        }
+        make_room(&mut incoming.bytes, incoming.filled);
         Ok(())
     }
 
@@ -499,8 +494,11 @@ impl Channel {
         let asked_at = boot_time();
         // What is lost on the way is sent again ever more seldom, so it is begun anew.
         let hello = |port| resumption(&self.region, port, self.lease().secret);
-        let (stream, greeting, rest) =
-            match greet(self.tls.as_ref(), &self.server, hello, self.patience()) {
+        // While there is no connection nothing is read from one.
+        let mut incoming = lock(&self.incoming);
+        let bytes = &mut incoming.bytes;
+        let (stream, greeting, filled) =
+            match greet(self.tls.as_ref(), &self.server, hello, bytes, self.patience()) {
                 Ok(greeted) => greeted,
                 Err(ConnectError::Declined { .. }) => return Err(false),
                 Err(ConnectError::Tls { why: TlsFault::ClientRevoked, .. }) => {
@@ -515,20 +513,27 @@ impl Channel {
         if facts.origin != self.facts.origin || self.is_over() {
             return Err(false);
         }
-        self.go_on_by(Arc::new(stream), &rest, (facts.lease, asked_at));
+        incoming.filled = filled;
+        self.go_on_by(Arc::new(stream), incoming, (facts.lease, asked_at));
         Ok(())
     }
 
-    /// Goes on by this connection, under the lease that there is: the server grants a new one when
-    /// it is asked for it, and if it grants shorter ones than the last server that is heeded now.
-    fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], (lease, asked_at): (Granted, Nanos)) {
+    /// Goes on by this connection, behind whose greeting this has come, under the lease that there
+    /// is: the server grants a new one when it is asked for it, and if it grants shorter ones than
+    /// the last server that is heeded now.
+    fn go_on_by(
+        &self,
+        stream: Arc<Stream>,
+        mut incoming: MutexGuard<'_, Incoming>,
+        (lease, asked_at): (Granted, Nanos),
+    ) {
         let mut wakes = Wakes::default();
-        let mut incoming = lock(&self.incoming);
         let mut outgoing = lock(&self.outgoing);
-        // The living are told anew.
-        self.known.iter().for_each(|known| known.store(0, Ordering::SeqCst));
-        let bytes = std::mem::take(&mut incoming.bytes);
-        *incoming = Incoming::behind(rest, Arc::clone(&stream), bytes);
+        // The living are told anew. Most of thousands of places were never taken.
+        let taken = self.known.iter().filter(|known| known.load(Ordering::SeqCst) != 0);
+        taken.for_each(|known| known.store(0, Ordering::SeqCst));
+        let (bytes, filled) = (std::mem::take(&mut incoming.bytes), incoming.filled);
+        *incoming = Incoming::behind(bytes, filled, Arc::clone(&stream));
         outgoing.stream = stream;
         let mut first = Vec::new();
         for (number, inbox) in lock(&self.inboxes).iter() {
@@ -578,11 +583,9 @@ impl Channel {
 }
 
 impl Incoming {
-    /// What comes behind these bytes, into a buffer that may have been used before.
-    fn behind(first: &[u8], stream: Arc<Stream>, mut bytes: Vec<u8>) -> Self {
-        let filled = first.len();
-        bytes.resize(bytes.len().max(filled + READ_BYTES), 0);
-        bytes[..filled].copy_from_slice(first);
+    /// What comes behind so many bytes of this buffer.
+    fn behind(mut bytes: Vec<u8>, filled: usize, stream: Arc<Stream>) -> Self {
+        make_room(&mut bytes, filled);
         Self { stream, bytes, filled, busy: BusyPoll::default() }
     }
 }

@@ -12,17 +12,21 @@ use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{FRAME_MAX, Fields, HEAD, MAGIC, VERSION, next_frame, reply};
 
+/// So much is read at once, where there is so much.
+pub(super) const READ_BYTES: usize = 64 << 10;
+
 /// How long reaching a server, and its greeting, may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reaches a server, says this, which may name the port that the connection comes from, and waits
-/// for the first frame. Returns what came behind that too.
+/// for the first frame. What came behind that lies in `bytes` then. Returns how many bytes that is.
 pub(super) fn greet(
     tls: Option<&ClientTls>,
     server: &str,
     hello: impl FnOnce(u16) -> Vec<u8>,
+    bytes: &mut Vec<u8>,
     patience: Duration,
-) -> Result<(Stream, Vec<u8>, Vec<u8>), ConnectError> {
+) -> Result<(Stream, Vec<u8>, usize), ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
     let tcp = reach(server, patience).map_err(unreachable)?;
     let prepared = tcp
@@ -36,15 +40,15 @@ pub(super) fn greet(
     };
     let port = stream.tcp().local_addr().map_or(0, |own| own.port());
     let said = stream.send_all(&hello(port));
-    let answered = first_frame(&stream, server, patience);
+    let answered = first_frame(&stream, server, bytes, patience);
     // A server that hung up before it was told all may have said why.
     if let (Err(source), Err(ConnectError::HungUp { .. } | ConnectError::Unreachable { .. })) =
         (said, &answered)
     {
         return Err(unreachable(source));
     }
-    let (greeting, rest) = answered?;
-    Ok((stream, greeting, rest))
+    let (greeting, filled) = answered?;
+    Ok((stream, greeting, filled))
 }
 
 /// The first address of the server that answers.
@@ -68,36 +72,46 @@ fn is_its_own_peer(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
 }
 
-/// The first frame that comes, and what came behind it.
+/// The first frame that comes. What came behind it lies in `bytes` then; so much it is.
 fn first_frame(
     stream: &Stream,
     server: &str,
+    bytes: &mut Vec<u8>,
     patience: Duration,
-) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
+) -> Result<(Vec<u8>, usize), ConnectError> {
     /// How a server begins that speaks TLS alone, and was told something else: with an alert. No
     /// frame is so long.
     const ALERT: [u8; 4] = [0x15, 0x03, 0x03, 0x00];
     let name = || server.to_owned();
-    let (mut bytes, begun) = (Vec::new(), Instant::now());
-    let mut some = vec![0; Stream::READ_BYTES_MIN];
+    let (mut filled, begun) = (0, Instant::now());
     loop {
-        if bytes.starts_with(&ALERT) {
+        if bytes[..filled].starts_with(&ALERT) {
             return Err(ConnectError::Tls { server: name(), why: TlsFault::Wanted });
         }
-        let next = next_frame(&bytes);
+        let next = next_frame(&bytes[..filled]);
         let next = next.map_err(|why| ConnectError::Garbled { server: name(), why })?;
         if let Some((frame, length)) = next {
-            return Ok((frame.to_vec(), bytes[length..].to_vec()));
+            let frame = frame.to_vec();
+            bytes.copy_within(length..filled, 0);
+            return Ok((frame, filled - length));
         }
-        if begun.elapsed() > patience || bytes.len() > FRAME_MAX + HEAD {
+        if begun.elapsed() > patience || filled > FRAME_MAX + HEAD {
             return Err(ConnectError::NoAnswer { server: name(), within: patience });
         }
-        match stream.receive(&mut some, RecvFlags::empty()) {
+        make_room(bytes, filled);
+        match stream.receive(&mut bytes[filled..], RecvFlags::empty()) {
             Ok(0) => return Err(ConnectError::HungUp { server: name() }),
-            Ok(count) => bytes.extend_from_slice(&some[..count]),
+            Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(ConnectError::of_stream(error, server, patience)),
         }
+    }
+}
+
+/// Has a buffer take as much as is read at once, behind what it is filled with.
+pub(super) fn make_room(bytes: &mut Vec<u8>, filled: usize) {
+    if bytes.len() < filled + Stream::READ_BYTES_MIN {
+        bytes.resize(filled + READ_BYTES, 0);
     }
 }
 

@@ -77,15 +77,15 @@ impl Remote {
             frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).u16(port).end();
             hello
         };
-        let asked_at = boot_time();
-        let (stream, greeting, rest) = greet(tls, server, hello, PATIENCE)?;
+        let (asked_at, mut rest) = (boot_time(), Vec::new());
+        let (stream, greeting, filled) = greet(tls, server, hello, &mut rest, PATIENCE)?;
         if greeting == [reply::ABSENT] {
             return Err(ConnectError::Absent { name: region.to_owned(), dir: server.into() });
         }
         let facts = read_greeting(&greeting, server, asked_at)?;
         let names = (server.to_owned(), region.to_owned());
         let (stream, owner) = ((stream, tls.cloned()), Owner::this(label.to_owned()));
-        let channel = Channel::new(stream, names, owner, facts, (asked_at, &rest));
+        let channel = Channel::new(stream, names, owner, facts, (asked_at, rest, filled));
         Ok(Self(channel.map_err(unreachable)?))
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::endpoint::{Endpoint, Posted, Ticket, Wait, WaitState};
 use crate::fuzz::{Fuzzer, executions, within};
 use crate::tcp::client::calls::{put_peer, take_peers};
-use crate::tcp::client::greeting::read_greeting;
+use crate::tcp::client::greeting::{READ_BYTES, read_greeting};
 use crate::tcp::client::lane::TcpLane;
 use crate::tcp::wire::body;
 use crate::verb::{Link, Verb};
@@ -86,7 +86,7 @@ fn stand() -> (Arc<Channel>, TcpStream) {
     let names = ("server".to_owned(), "region".to_owned());
     let stream = (Stream::Plain(stream), None);
     let owner = Owner::this(String::new());
-    let channel = Channel::new(stream, names, owner, facts, (boot_time(), &[]));
+    let channel = Channel::new(stream, names, owner, facts, (boot_time(), Vec::new(), 0));
     (channel.expect("a channel"), other)
 }
 
@@ -121,7 +121,7 @@ fn whatever_a_server_sends_is_understood_or_refused() {
     let (channel, mut other) = stand();
     let (mut sound, mut garbled, mut input) = (0, 0, Vec::new());
     let stream = Arc::clone(&lock(&channel.incoming).stream);
-    let mut incoming = Incoming::behind(&[], stream, vec![0; 4 * READ_BYTES]);
+    let mut incoming = Incoming::behind(vec![0; 4 * READ_BYTES], 0, stream);
     for _ in 0..executions(300_000) {
         fuzzer.frames(&corpus, &mut input);
         let bell = Unparker::default();

@@ -38,7 +38,7 @@ pub enum Event {
         /// The lock.
         lock: Addr,
     },
-    /// The lock was repaired by somebody else while this client was in line; it began again.
+    /// The lock was repaired by another client while this client was in line; it began again.
     Restarted {
         /// The lock.
         lock: Addr,

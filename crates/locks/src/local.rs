@@ -105,7 +105,7 @@ impl<E: Endpoint, L: Lock<E>> HandoverTable<E, L> {
         acquired.unwrap_or(Err(AcquireError::TimedOut))
     }
 
-    /// Acquires the lock if that needs no waiting; `None` if somebody else has it.
+    /// Acquires the lock if that needs no waiting; `None` if another holder has it.
     ///
     /// # Errors
     /// As [`Client::try_acquire`].
@@ -211,8 +211,8 @@ impl<E: Endpoint, L: Lock<E>> Drop for Lead<'_, E, L> {
 }
 
 /// A lock held by a task. Release it with [`Guard::release`]. A dropped guard is released by
-/// [`Client::settle`] and not handed on: whoever drops it may not have come to an end, and what it
-/// has posted may still take effect.
+/// [`Client::settle`] and not handed on: the task that drops it may not have come to an end, and
+/// what that task has posted may still take effect.
 #[must_use = "a lock is held as long as its guard lives"]
 pub struct Guard<'t, E: Endpoint, L: Lock<E>> {
     table: &'t HandoverTable<E, L>,

@@ -1,11 +1,11 @@
 //! Repair: what is done for clients that died.
 //!
-//! On shared memory whoever finds a peer dead repairs; a memory server or the simulator may do the
-//! same. A queue lock is repaired by *stealing*: one unconditional change of its word begins a new
-//! generation with the repairer at its head. From then on nobody enters, and the repairer waits
-//! until every living client that was in line in the old generation has left ([`drain`]): it is
-//! holding and releases, or waiting and begins again. What remains in the word then belongs to the
-//! dead.
+//! On shared memory a client that finds a peer dead repairs; a memory server or the simulator may
+//! do the same. A queue lock is repaired by *stealing*: one unconditional change of its word begins
+//! a new generation with the repairer at its head. From then on nobody enters, and the repairer
+//! waits until every living client that was in line in the old generation has left ([`drain`]): it
+//! is holding and releases, or waiting and begins again. What remains in the word then belongs to
+//! the dead.
 //!
 //! Why [`drain`] sees everybody: a client publishes that it opens a lock *before* its first verb
 //! there. One whose record does not name the lock when it is read, after the theft, posts its verb
@@ -35,7 +35,7 @@ const RECORD_WORDS_READ: u16 = 3;
 /// How long those are trusted at first and at last who may have left, in nanoseconds.
 const LEAVING_NS: (Nanos, Nanos) = (10_000_000, 1_280_000_000);
 
-/// Somebody at a lock, as its slot record says.
+/// A client at a lock, as its slot record says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Participant {
     /// Who.
@@ -137,10 +137,10 @@ pub async fn drain<E: Endpoint>(
     }
 }
 
-/// Tells those who are in line since before `generation` to begin again, on behalf of somebody who
+/// Tells the waiters in line since before `generation` to begin again, on behalf of a client that
 /// was in line before them and leaves without handing over.
 ///
-/// The repairer tells them as well, but it may die before. Then those who wait for this client,
+/// The repairer tells them as well, but it may die before. Then the waiters behind this client,
 /// which lives, would wait for ever. A client that still opens the lock is told too: if it opens it
 /// in the new generation, the note says nothing new.
 pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Outcome<()> {
@@ -172,8 +172,9 @@ async fn tell_to_begin_again<E: Endpoint>(
     }
 }
 
-/// Waits for mail that somebody in line at the lock must send: a successor's report. Watches all
-/// who could, and looks around again after `check_ns`. `Ok(false)` if nobody living can send it.
+/// Waits for mail that a waiter in line at the lock must send: a successor's report. Watches all
+/// waiters that could, and looks around again after `check_ns`. `Ok(false)` if nobody living can
+/// send it.
 ///
 /// The sender is among the participants, since it published before it got in line.
 pub async fn await_report<E: Endpoint>(

@@ -1,4 +1,4 @@
-//! A seat: one place in line, owned by whoever acquires or holds by it.
+//! A seat: one place in line, whose owner acquires or holds by it.
 //!
 //! A [`Client`](crate::Client) serves the tasks of one thread. A seat serves nobody in particular:
 //! it is a value, `Send` where its endpoint is, and what it does it does for its owner, on the
@@ -142,9 +142,8 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
         self.old.get().is_some() && !self.is_held()
     }
 
-    /// Whether others see that it lives and holds, as it has published. Where somebody has
-    /// overwritten that, they may have taken this client for dead. The word of a shared hold cannot
-    /// tell.
+    /// Whether others see that it lives and holds, as it has published. Where that was overwritten,
+    /// they may have taken this client for dead. The word of a shared hold cannot tell.
     pub fn is_seen_to_hold(&self) -> bool {
         const WORDS: usize = slot::WORDS;
         let (endpoint, id) = (self.endpoint(), self.endpoint().id());

@@ -3,8 +3,8 @@
 //! A client that holds many ranges needs slots for those alone that it asks for. It owns blocks of
 //! the shelf, as many as it fills; when it dies they are anybody's, and what stands in them means
 //! nothing. A hold is written down before its slot says anything else, and struck out after the
-//! verbs that give it back. So whoever reads slots first and the shelf after finds every hold of
-//! the living in the one or in the other.
+//! verbs that give it back. So a client that reads slots first and the shelf after finds every hold
+//! of the living in the one or in the other.
 //!
 //! ```text
 //! 0      reach    one word: as many blocks have been used; then its line is unused
@@ -294,7 +294,7 @@ fn id_of(owner: OwnerWord) -> EndpointId {
     EndpointId::from_bits(owner.owner())
 }
 
-/// Whether whoever has a block lives.
+/// Whether the owner of a block lives.
 fn is_alive<E: Endpoint>(endpoint: &E, owner: OwnerWord) -> bool {
     let id = id_of(owner);
     endpoint.occupant(id.index) == Some(id)

@@ -132,7 +132,7 @@ impl SlotWord {
     }
 }
 
-/// A slot record as somebody else reads it. Words are read one by one; see the module on why that
+/// A slot record as another client reads it. Words are read one by one; see the module on why that
 /// is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotRecord {

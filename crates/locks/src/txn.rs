@@ -358,7 +358,7 @@ impl<'c, E: Endpoint, L: Lock<E>> Txn<'c, E, L> {
         released
     }
 
-    /// The last lock first: whoever waits for several finds the earlier ones taken still.
+    /// The last lock first: a client that waits for several finds the earlier ones taken still.
     async fn release(self) -> Result<(), Abort> {
         let mut released = Ok(());
         for ((lock, _), hold) in self.held.into_iter().rev() {

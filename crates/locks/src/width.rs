@@ -1,9 +1,9 @@
 //! How many bits the counts in a lock's word hold.
 //!
-//! Counts wrap, and whoever compares them must not mind. Of 48 bits nobody sees a count come all
+//! Counts wrap, and code that compares them must not mind. Of 48 bits nobody sees a count come all
 //! the way round. With `--cfg=farlock_narrow` they hold so few bits that it takes ten acquisitions;
 //! the checker explores that build. A field takes up as much of its word as always, so no other
-//! text differs. Where a count must not get ahead by half of its values (repairs while somebody
+//! text differs. Where a count must not get ahead by half of its values (repairs while a client
 //! holds) or by all of them (tickets in line), a narrow one must not either, and has few.
 
 /// Counts of releases, or of tickets ever taken, of which tokens are made.

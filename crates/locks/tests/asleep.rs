@@ -26,8 +26,8 @@ fn room(name: &str) -> (PathBuf, Region) {
     (dir, region.expect("a region of its own"))
 }
 
-/// Whoever frees the lock changes the word and then wakes who watches it; it may be stopped between
-/// the two. Here the word is changed by hand, which wakes nobody.
+/// A client that frees the lock changes the word and then wakes its watchers; it may be stopped
+/// between the two. Here the word is changed by hand, which wakes nobody.
 #[test]
 fn a_lock_that_was_freed_without_waking_anybody_is_claimed_soon() {
     let (dir, region) = room("word");

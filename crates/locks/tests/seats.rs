@@ -357,7 +357,7 @@ fn a_seat_that_is_aimed_names_its_lock_and_does_nothing() {
     assert_eq!((record.phase, record.lock), (Phase::Idle, room.lock()));
 }
 
-/// Whoever repairs the lock knows by it that the first verb gave it nothing.
+/// A repairer of the lock knows by it that the first verb gave the seat nothing.
 #[test]
 fn a_seat_that_found_the_lock_held_says_that_it_comes() {
     let room = Room::new();

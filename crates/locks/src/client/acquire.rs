@@ -18,7 +18,7 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// Acquires the lock whose word lies at `lock`.
     ///
     /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves
-    /// the lock to be repaired by whoever waits for it next.
+    /// the lock to be repaired by its next waiter.
     #[inline]
     pub fn acquire(&self, lock: Addr, want: impl Into<L::Want>) -> Acquire<'_, E, L> {
         let want = true_want::<E, L>(want.into());
@@ -48,7 +48,7 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
         acquired.unwrap_or(Err(AcquireError::TimedOut))
     }
 
-    /// Acquires the lock if that needs no waiting; `None` if somebody else has it. Leaves no trace
+    /// Acquires the lock if that needs no waiting; `None` if another holder has it. Leaves no trace
     /// where it fails. Under many shared holders that come and go, a shared attempt may give up
     /// after 64 rounds though nobody holds the lock alone.
     pub async fn try_acquire(

@@ -48,9 +48,9 @@ impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
         self.grant().generation()
     }
 
-    /// When this hold ends by the clock of its client's endpoint, if it ends by itself: whoever
-    /// holds it longer has lost it, and must not act on what it protects. `None`: it lasts until it
-    /// is released.
+    /// When this hold ends by the clock of its client's endpoint, if it ends by itself: a client
+    /// that holds the lock longer has lost it, and must not act on what it protects. `None`: it
+    /// lasts until it is released.
     pub fn expires(&self) -> Option<Nanos> {
         self.grant().expires()
     }
@@ -129,12 +129,12 @@ impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
         core.set_free(this.index);
     }
 
-    /// The guard of what this slot holds, for whoever has taken it from its guard.
+    /// The guard of what this slot holds, once the hold was taken from its guard.
     pub(crate) fn of_slot(client: &'c Client<E, L>, index: u8) -> Self {
         Self { client, index }
     }
 
-    /// Takes the hold from its guard: somebody else will make another.
+    /// Takes the hold from its guard: another guard will be made of the slot.
     pub(crate) fn into_slot(self) -> u8 {
         ManuallyDrop::new(self).index
     }

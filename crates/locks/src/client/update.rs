@@ -27,7 +27,7 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// another slot waits for itself.
     ///
     /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves
-    /// the lock to be repaired by whoever waits for it next.
+    /// the lock to be repaired by its next waiter.
     ///
     /// # Errors
     /// There is no free slot, or a verb failed.
@@ -55,7 +55,7 @@ impl<'c, E: Endpoint, L: Lock<E>> UpdateGuard<'c, E, L> {
     /// have left. A crash leaves the lock as that of an exclusive holder does.
     ///
     /// # Errors
-    /// The lock was lost to somebody else when the lease had ended, or a verb failed. Nothing is
+    /// The lock was lost to another client when the lease had ended, or a verb failed. Nothing is
     /// held then.
     pub async fn upgrade(self) -> Result<Guard<'c, E, L>, UpgradeError> {
         let this = ManuallyDrop::new(self.guard);

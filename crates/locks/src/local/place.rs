@@ -6,9 +6,9 @@
 //!                    line of tasks that wait, first come, first served
 //! ```
 //!
-//! While there is a hold that is handed on, whoever is the first in line wants it in its mode: a
-//! hold that cannot be his any more, for its mode or its turns, is his users' alone from then on,
-//! and he leads. So between two changes a line has a hold or a leader, or there is no line.
+//! While there is a hold that is handed on, the first task in line wants it in its mode. A hold
+//! that cannot be that task's, for its mode or its turns, is its users' alone from then on, and the
+//! task leads. So between two changes a line has a hold or a leader, or there is no line.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -213,7 +213,7 @@ impl<K: Copy + Eq> Places<K> {
         Answer::Held { index, turn: hold.turns }
     }
 
-    /// Something changed at this place: whoever can go on does.
+    /// Something changed at this place: the tasks that can go on do.
     fn advance(&mut self, at: usize) {
         while !self.places[at].leading {
             let place = &mut self.places[at];

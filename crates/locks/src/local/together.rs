@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Runs these futures together to their ends; their outputs, in the same order. Each poll polls all
 /// that have not ended, and again for as long as one of them wakes another: what they wait for
-/// besides may be known only to whoever polls.
+/// besides may be known only to the caller that polls.
 pub async fn together<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut parts: Vec<_> =
         futures.into_iter().map(|future| Part::Runs(Box::pin(future))).collect();
@@ -66,7 +66,7 @@ struct Woken {
 }
 
 impl Woken {
-    /// From now on, whoever wakes one of the futures wakes this.
+    /// From now on, what wakes one of the futures wakes this.
     fn wakes(&self, outer: &Waker) {
         let mut known = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.as_ref().is_some_and(|known| known.will_wake(outer)) {

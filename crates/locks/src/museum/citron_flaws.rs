@@ -10,8 +10,9 @@ use crate::record::citron::word::{GET_IN_LINE, NOTIFY, NodeWord, RETRACT};
 const OCC: u64 = NodeWord::OCC.mask() as u64;
 const T_CNT: u64 = NodeWord::T_CNT.mask() as u64;
 
-/// Who has notified those above does not look at them again: the paper's protocol without its
-/// waits for time. Whoever occupied one above in between may look before it was notified.
+/// A client that has notified the nodes above does not look at them again: the paper's protocol
+/// without its waits for time. An owner that occupied one above in between may look before it was
+/// notified.
 #[derive(Debug, Default)]
 pub struct LooksOnce {
     /// From which link on the last chain looks once more.

@@ -1,4 +1,4 @@
-//! Planted bugs: each a mistake that somebody has made in some lock, or could have.
+//! Planted bugs: each a mistake that was made in some lock, or could have been.
 //!
 //! The story of each is its documentation. All are found by the standard mix of schedules within
 //! the budget that the museum's test states.
@@ -89,8 +89,8 @@ impl Flaw for LostIsDone {
     }
 }
 
-/// The record of a slot that has released says that it holds, until its next acquisition: whoever
-/// repairs waits for that.
+/// The record of a slot that has released says that it holds, until its next acquisition: a
+/// repairer waits for that.
 #[derive(Debug, Default)]
 pub struct HoldsForever;
 
@@ -134,7 +134,7 @@ impl Flaw for LateRelease {
     }
 }
 
-/// A holder whose closing verb finds somebody in line thinks that it has released: the lock is
+/// A holder whose closing verb finds a waiter in line thinks that it has released: the lock is
 /// never handed over, unless the successor had reported before.
 #[derive(Debug, Default)]
 pub struct ForgottenHandover {
@@ -250,7 +250,7 @@ impl Flaw for WrappedCounter {
 }
 
 /// A release whose completion is slow is sent once more, by plain writes. One of them lands when
-/// the lock is somebody else's.
+/// the lock is another client's.
 #[derive(Debug, Default)]
 pub struct ZombieWrite;
 
@@ -334,9 +334,9 @@ impl Flaw for ResetOverlooked {
     }
 }
 
-/// Whoever looks around for the dead does not count those who do the same. It gives their tickets
-/// back with those of the dead, and a client behind them comes in first; when their own turn comes
-/// round, their tokens are older than one that was used.
+/// A client that looks around for the dead does not count the others that do the same. It gives
+/// their tickets back with those of the dead, and a client behind them comes in first; when their
+/// own turn comes round, their tokens are older than one that was used.
 #[derive(Debug, Default)]
 pub struct RepairerOverlooked;
 

@@ -79,7 +79,7 @@ impl Flaw for LateWriter {
 }
 
 /// A handover that was long on its way is believed. Its receiver renews what it was granted, and
-/// does not look whether it could: the lock may have been reset, and be somebody else's.
+/// does not look whether it could: the lock may have been reset, and be another client's.
 #[derive(Debug, Default)]
 pub struct RenewalUnread {
     believed: Believed,

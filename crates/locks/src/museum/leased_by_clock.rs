@@ -1,5 +1,5 @@
-//! A lease that is an hour on the clock: the word says until when it is taken, and whoever's clock
-//! shows more takes it. It is sound if clocks agree. Those of two machines go apart, however
+//! A lease that is an hour on the clock: the word says until when it is taken, and a client whose
+//! clock shows more takes it. It is sound if clocks agree. Those of two machines go apart, however
 //! slowly, for as long as they run.
 
 use farlock_fabric::{Endpoint, Nanos, Verb, Wait};

@@ -31,7 +31,7 @@ enum Seen {
     Came,
     /// It looked at the word.
     Looked,
-    /// Somebody stole the lock.
+    /// A repairer stole the lock.
     Stolen,
 }
 

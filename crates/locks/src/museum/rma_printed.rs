@@ -56,7 +56,7 @@ impl Flaw for WaitsForReset {
         Some(verb)
     }
 
-    /// Somebody seems to be in line whoever is.
+    /// A writer seems to be in line whether one is or not.
     fn finds(&self, old: u128) -> u128 {
         if !self.looks.get() {
             return old;

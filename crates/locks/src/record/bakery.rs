@@ -12,8 +12,8 @@
 //! ticket, and the ticket itself before it waits or holds. So if the counters are read first and
 //! the records of the living after, then a ticket that was taken and that no living client has
 //! belongs to the dead, unless a living one still opens. Nobody is ever taken for dead for being
-//! slow, everybody keeps the ticket it has, and whoever gives back compares the counters: of two
-//! that do it at once, one succeeds.
+//! slow, everybody keeps the ticket it has, and a client that gives back for the dead compares the
+//! counters: of two that do it at once, one succeeds.
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Patience, Verb, Wait, Woken};
 
@@ -97,7 +97,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of somebody who comes to update, with a ticket worth so many slots. It is beside
+    /// The place of a client that comes to update, with a ticket worth so many slots. It is beside
     /// the readers before it, unless it is the last of its row, that passes nobody.
     pub(crate) const fn to_update(ticket: Tickets, slots: u16, generation: u64) -> Self {
         let row_ends_after = (PASSING - 1).wrapping_sub(ticket.x) % PASSING;
@@ -322,7 +322,7 @@ impl Waiting {
         self.fixed_ns.unwrap_or(dynamic.min(lease_ns / 4))
     }
 
-    /// When it is asked whether it is somebody's turn, as far as that matters.
+    /// When a waiter asks whether it is its turn, as far as that matters.
     pub(crate) fn asks<E: Endpoint>(&self, endpoint: &E) -> Nanos {
         self.lease.map_or(0, |_| endpoint.now())
     }
@@ -394,7 +394,7 @@ impl<E: Endpoint> Protocol<'_, E, Waiting> {
         }
     }
 
-    /// Makes all tickets void, unless somebody has given one back since `seen`. Whether it did.
+    /// Makes all tickets void, unless one was given back since `seen`. Whether it did.
     pub(crate) async fn resets<C: Counters>(self, seen: u64) -> Outcome<bool> {
         let is_reset =
             (self.verb(C::reset(self.lock, seen)).await? as u64 ^ seen) & C::SERVE_MASK == 0;
@@ -430,7 +430,7 @@ impl<E: Endpoint> Protocol<'_, E, Waiting> {
         Ok(true)
     }
 
-    /// Gives back for the dead. Whoever loses this race reads again, and looks again where it must.
+    /// Gives back for the dead. The loser of this race reads again, and looks again where it must.
     async fn give_back<C: Counters>(self, seen: u64, served: Tickets) -> Outcome<()> {
         if (self.verb(C::serve(self.lock, seen, served)).await? as u64 ^ seen) & C::SERVE_MASK == 0
         {
@@ -499,7 +499,7 @@ impl Doubt {
         self.trust_ns = Some(self.fresh_ns);
     }
 
-    /// Looks around again some time though nothing changes: somebody who seems to hold may have
+    /// Looks around again some time though nothing changes: a client that seems to hold may have
     /// left.
     pub(crate) fn trust_for_a_while(&mut self) {
         if self.trust_ns.is_none() {
@@ -530,8 +530,9 @@ impl Doubt {
         self.gone
     }
 
-    /// All who live at the lock, and have a ticket or none for certain; the word was read before.
-    /// `None` if somebody is just taking one: look again. Watches those who matter from now on.
+    /// All clients that live at the lock, and have a ticket or none for certain; the word was read
+    /// before. `None` if a client is just taking one: look again. Watches those that matter from
+    /// now on.
     pub(crate) async fn look_around<E: Endpoint>(
         &mut self,
         site: &Site<'_, E>,

@@ -138,8 +138,8 @@ impl Dslr {
         MaskedFaa { add, boundary: DslrWord::BOUNDARY }
     }
 
-    /// The grant of whoever found `old` when it took its ticket, once it is its turn, which had not
-    /// come `since`.
+    /// The grant of the client that found `old` when it took its ticket, once it is its turn, which
+    /// had not come `since`.
     #[inline(always)]
     fn grant(&self, old: DslrWord, since: Nanos) -> Grant {
         let expires = self.waiting.expires(since, self.slots);
@@ -147,7 +147,7 @@ impl Dslr {
         Grant { ticket: old.taken(), generation, count: old.count(), expires }
     }
 
-    /// The place of whoever found `old` when it took its ticket.
+    /// The place of the client that found `old` when it took its ticket.
     #[inline(always)]
     fn place(mode: Mode, old: DslrWord) -> Place {
         let generation = old.generation();

@@ -143,7 +143,7 @@ impl Dslr64 {
     }
 
     /// Whether it is full and all tickets were given back, and nobody took one too many: nobody
-    /// holds or waits, and whoever sees that may reset the counters.
+    /// holds or waits, and a client that sees that may reset the counters.
     #[inline(always)]
     const fn is_spent(&self, word: Dslr64Word) -> bool {
         let (taken, served) = (word.taken(), word.served());
@@ -173,7 +173,7 @@ impl Dslr64 {
 impl<E: Endpoint> Protocol<'_, E, Dslr64> {
     /// Gives a ticket that is none back, and waits until the counters were reset.
     async fn stand_back(self, mode: Mode, old: Dslr64Word) -> Outcome<()> {
-        // It is still there, since nobody resets counters in which somebody living counts.
+        // It is still there, since nobody resets counters in which a living client counts.
         self.undo(Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
         self.publish(Phase::Waiting, mode, STANDS_BACK);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
@@ -294,7 +294,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
     }
 }
 
-/// Whether somebody has a ticket, or one too many in a full word.
+/// Whether this client has a ticket, or one too many in a full word.
 fn counts(participant: &Participant) -> bool {
     participant.record.generation != STANDS_BACK
 }
@@ -409,7 +409,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
         old: Option<u128>,
     ) -> Outcome<()> {
         let old = old.expect("every release has a verb");
-        // If it fails somebody takes one too many, or has reset them.
+        // If it fails, another client takes a ticket too many, or has reset the counters.
         if site.by(self).begin_at_zero(Self::left(mode, old)).await? {
             site.left(0);
         }

@@ -121,7 +121,7 @@ pub(super) fn short_name(me: Mailbox) -> u64 {
     u64::from(me.endpoint.index) | u64::from(me.slot.0) << 16
 }
 
-/// The mailbox of whoever has this short name now; [`Fault::PeerGone`] if nobody has.
+/// The mailbox of the client that has this short name now; [`Fault::PeerGone`] if none has.
 pub(super) fn mailbox_of<E: Endpoint>(endpoint: &E, name: u64) -> Outcome<Mailbox> {
     let endpoint = endpoint.occupant(name as u16).ok_or(Fault::PeerGone)?;
     Ok(Mailbox { endpoint, slot: Slot((name >> 16) as u8) })

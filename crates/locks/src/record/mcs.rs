@@ -28,7 +28,7 @@ word! {
 }
 
 /// A handover changes no far memory, so the count in the word lags behind the one that travels with
-/// the lock. Whoever reaches a multiple of this writes it down.
+/// the lock. The holder that reaches a multiple of this writes the count down.
 pub const COUNT_LAG_MAX: u64 = 1 << width::LAG;
 
 /// What an MCS holder remembers: the count and the generation of the lock.
@@ -89,7 +89,7 @@ impl<E: WideAtomics> Protocol<'_, E, Mcs> {
         self.repair(generation).await
     }
 
-    /// Takes a broken lock over. `None`: somebody else did; begin again.
+    /// Takes a broken lock over. `None`: another client did; begin again.
     async fn repair(self, generation: u64) -> Outcome<Option<Grant>> {
         let next = McsWord::GENERATION.of(McsWord::GENERATION.place(generation + 1));
         let op = MaskedCas {

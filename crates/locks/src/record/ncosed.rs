@@ -70,12 +70,12 @@ impl NCosed {
 }
 
 impl<E: Endpoint> Protocol<'_, E, NCosed> {
-    /// Keeps a letter of somebody behind this slot until it passes the lock on.
+    /// Keeps a letter of a waiter behind this slot until it passes the lock on.
     fn keep(self, letter: Letter) {
         self.rules.behind.borrow_mut().push(Behind { slot: self.me.slot, letter });
     }
 
-    /// The next letter of somebody behind this slot.
+    /// The next letter of a waiter behind this slot.
     async fn next_behind(self, survivors: &[u64]) -> Outcome<Letter> {
         let kept = {
             let mut behind = self.rules.behind.borrow_mut();
@@ -101,7 +101,7 @@ impl<E: Endpoint> Protocol<'_, E, NCosed> {
         }
     }
 
-    /// The lock is this slot's: when whoever had it before says so.
+    /// The lock is this slot's when the writer before it says so.
     async fn await_grant(self) -> Outcome<()> {
         loop {
             let known = self.rules.known_behind(self.me.slot);

@@ -59,8 +59,8 @@ impl Readers {
         self.arrived() % WRITERS == self.departed()
     }
 
-    /// What takes those that have left off both counts, whoever else comes and leaves meanwhile,
-    /// and ends the writers' turn if `writers` says so.
+    /// What takes the readers that have left off both counts, whatever others come and leave
+    /// meanwhile, and ends the writers' turn if `writers` says so.
     fn reset(self, writers: bool) -> u64 {
         let turn = if writers { WRITERS } else { 0 };
         let off = Self::new()

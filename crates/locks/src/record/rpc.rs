@@ -22,7 +22,7 @@ const BYPASSES: u32 = 10;
 /// A lock that a server grants.
 #[derive(Clone, Debug)]
 pub struct Rpc {
-    /// Who grants it; nobody until there is somebody.
+    /// The server that grants it; nobody until there is one.
     pub server: EndpointId,
     /// How many readers may pass a waiting writer while others hold the lock.
     pub bypasses: u32,
@@ -170,11 +170,11 @@ async fn any_mail<E: Endpoint>(endpoint: &E) {
 /// What the server knows.
 struct LockTable {
     bypasses: u32,
-    /// The locks that somebody has.
+    /// The locks that are held.
     locks: BTreeMap<Addr, Held>,
 }
 
-/// A lock that somebody has: a writer, or readers.
+/// A lock that is held, by a writer or by readers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
     writer: bool,
@@ -182,7 +182,7 @@ struct Held {
     line: VecDeque<Asked>,
 }
 
-/// Somebody in line.
+/// A waiter in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     who: Mailbox,
@@ -239,8 +239,8 @@ impl LockTable {
 }
 
 impl Held {
-    /// Whether it is granted at once to somebody who asks now. Readers may pass those in line
-    /// while others are inside, each writer among those `bypasses` times.
+    /// Whether it is granted at once to a client that asks now. Readers may pass the waiters in
+    /// line while others are inside, each writer in line `bypasses` times.
     fn admits(&mut self, mode: Mode, bypasses: u32) -> bool {
         match mode {
             Mode::Exclusive => !self.writer && self.readers == 0 && self.line.is_empty(),

@@ -29,7 +29,7 @@ word! {
     pub struct ShiftWord: u128 {
         /// Flips whenever the lock passes from writers to readers.
         EPOCH epoch: 1,
-        /// Nobody holds the lock though writers are in line: whoever runs may pass them.
+        /// Nobody holds the lock though writers are in line: a client that runs may pass them.
         OPEN open: 1,
         /// The low bits of the generation: with them one 8-byte read decides admission.
         GENERATION_LOW generation_low: 7 => width::GENERATION_LOW,
@@ -137,7 +137,7 @@ enum End<T> {
     Mine(T),
     /// The lock was repaired meanwhile: begin again.
     Again,
-    /// Somebody died without whom this would wait for ever.
+    /// A client died without which this would wait for ever.
     Broken,
 }
 
@@ -181,7 +181,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
         MaskedCas { compare_mask, ..self.enqueue() }
     }
 
-    /// The verb of whoever gets in line, or counts itself in.
+    /// The verb of a writer that gets in line, or of a reader that counts itself in.
     #[inline(always)]
     fn entry(self, mode: Mode) -> Verb<'static> {
         let (addr, hint) = (self.lock, self.hint());
@@ -313,7 +313,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
             let seen = self.read().await?;
             let word = ShiftWord(u128::from(seen));
             if word.generation_low() != old.generation_low() {
-                // Whoever repairs waits for this release of a reader that never held.
+                // The repairer waits for this release of a reader that never held.
                 self.endpoint.masked_faa128(self.lock, ShiftLock::leave(), None).await?;
                 return Ok(None);
             }
@@ -354,7 +354,8 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
 
 impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// Gives the lock to the successor, to the readers first if it is their turn (algorithm 3,
-    /// lines 10 to 19), or to whoever runs if that may pass. `None` if the successor is dead.
+    /// lines 10 to 19), or to any client that runs if newcomers may pass. `None` if the successor
+    /// is dead.
     async fn pass_on(self, successor: Mailbox, grant: Grant) -> Outcome<Option<()>> {
         let Some(note) = self.count_release(grant).await? else {
             repair::dismiss(&self, next_generation(grant.released.generation())).await?;
@@ -430,7 +431,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
 
 impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// Takes a broken lock over: steals it, lets the living leave, and takes the dead readers off
-    /// the count. `None`: begin again, since somebody else was first or, for a reader, since the
+    /// the count. `None`: begin again, since another client was first or, for a reader, since the
     /// lock is whole again.
     ///
     /// The arithmetic: of the `r` readers in the word when it was stolen at count `c`, each living
@@ -720,7 +721,8 @@ fn has_passed<E: WideAtomics>(site: &Site<'_, E>, grant: Grant, found: ShiftWord
     true
 }
 
-/// The grant of whoever found this word and got in line or counted itself in, if nobody was there.
+/// The grant of a client that found this word and got in line or counted itself in, if nobody was
+/// there.
 #[inline(always)]
 fn found_free(mode: Mode, old: ShiftWord) -> Option<Grant> {
     let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);

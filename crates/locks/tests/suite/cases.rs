@@ -240,8 +240,8 @@ async fn get_in_line<'c, E: Endpoint, L: Lock<E>>(
     guard.expect("an acquisition succeeds")
 }
 
-/// Clients that want one lock in these modes get in line one after another; whoever holds it then
-/// waits until all are in line. In which order were they granted?
+/// Clients that want one lock in these modes get in line one after another; its holder waits until
+/// all are in line. In which order were they granted?
 fn granted_in_order<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
@@ -375,8 +375,8 @@ impl Case for Try {
     }
 }
 
-/// A try of somebody who has just released it to others leaves no trace where it fails, though the
-/// word may still be as that client left it.
+/// A try of a client that has just released the lock to others leaves no trace where it fails,
+/// though the word may still be as that client left it.
 pub(crate) struct TryAfterHandover;
 impl Case for TryAfterHandover {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {

@@ -1,4 +1,4 @@
-//! Clients die at any verb, in any of the ways a verb can end with its client; whoever lives is
+//! Clients die at any verb, in any of the ways a verb can end with its client; every survivor is
 //! granted, alone where it must be, with a higher token.
 
 use crate::room;

@@ -1,6 +1,6 @@
-//! Every schedule in the small: whoever lives is granted in all of them, alone where it must be,
-//! with a higher token. `farlock-lab check` explores more clients, deaths and faults; this is what
-//! a change of a lock meets first.
+//! Every schedule in the small: every living client is granted in all of them, alone where it must
+//! be, with a higher token. `farlock-lab check` explores more clients, deaths and faults; this is
+//! what a change of a lock meets first.
 
 use crate::scene::{Member, Scene};
 use farlock_fabric::Endpoint;

@@ -92,7 +92,7 @@ impl Ledger {
         self.0.borrow().locks.get(&lock).map_or(0, |l| l.readers_max)
     }
 
-    /// Fails the test if anybody was inside with somebody else who must not be.
+    /// Fails the test if a client was inside with another that must not be.
     pub(crate) fn assert_clean(&self, context: &str) {
         let state = self.0.borrow();
         assert!(state.violations.is_empty(), "{context}: {:#?}", state.violations);

@@ -94,7 +94,7 @@ impl Case for LocalExclusion {
 pub(crate) struct RemoteIsNotStarved;
 impl Case for RemoteIsNotStarved {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        // Where counts are reset, whoever comes meanwhile is not in line yet.
+        // Where counts are reset, a client that comes meanwhile is not in line yet.
         if !promise.fifo || !lock.promises().order.outlives_counts {
             return;
         }

@@ -122,8 +122,8 @@ macro_rules! on_shm {
 every_case!(on_shm);
 every_local_case!(on_shm);
 
-/// Whoever is dropped in the middle of waiting is as good as dead, and its peers must see that:
-/// what it waited for must not keep its endpoint.
+/// A client that is dropped in the middle of waiting is as good as dead, and its peers must see
+/// that: what it waited for must not keep its endpoint.
 #[test]
 fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
     let mut stage = ShmStage::new();

@@ -132,7 +132,7 @@ async fn transfer<E: Endpoint, L: Lock<E>>(client: &Client<E, L>, base: Addr) ->
         let gets = balance(endpoint, base, to).await? + amount;
         txn.validate()?;
         let (rest, gets) = ([has - amount], [gets]);
-        // In one chain: whoever dies has moved all of it or nothing.
+        // In one chain: a client that dies has moved all of it or nothing.
         let write = |account, data| Verb::Write { addr: account_at(base, account), data };
         let both: [Link<'_>; 2] = [write(from, &rest).into(), write(to, &gets).into()];
         Ok(endpoint.chain(&both).await?)
@@ -248,7 +248,8 @@ fn who_has_lost_a_lease_does_not_commit() {
     tell("dslr:lease=1000000", &world(1), Overlong);
 }
 
-/// A reader becomes a writer only by leaving: somebody else may write in between, and it is told.
+/// A reader becomes a writer only by leaving: another client may write in between, and the reader
+/// is told.
 struct Upgrade;
 
 impl Story for Upgrade {

@@ -126,7 +126,7 @@ impl<L: Lock<SimEndpoint>> Actor<L> {
     }
 }
 
-/// Every choice of roles for so many clients in which somebody comes to update.
+/// Every choice of roles for so many clients in which a client comes to update.
 fn casts(clients: usize) -> Vec<Vec<Role>> {
     let mut casts = vec![Vec::new()];
     for _ in 0..clients {
@@ -382,7 +382,8 @@ impl<L: Lock<SimEndpoint>> Leased<L> {
     }
 }
 
-/// Whoever is told that it holds excludes others until its lease ends, and what was lost is told.
+/// A client that is told that it holds excludes others until its lease ends, and what was lost is
+/// told.
 #[test]
 fn with_leases_no_pause_lets_two_in() {
     struct Soak(u64);

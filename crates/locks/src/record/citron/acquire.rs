@@ -129,8 +129,8 @@ impl Params {
 
     /// Asks newcomers at the node above that is in the way to wait until this request has been
     /// there; at no other node, and no longer than until it has claimed its next one, or is to wait
-    /// for something else. So whoever waits for it waits for those inside that node, who have what
-    /// lies further to the right, or all.
+    /// for something else. So a client that waits for this request waits for the clients inside
+    /// that node, which have what lies further to the right, or all.
     async fn call_or_hush<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

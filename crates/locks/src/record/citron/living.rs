@@ -205,8 +205,8 @@ impl Living {
 /// and one at last. A word of the tree that was read before was as these say, or it has changed
 /// since.
 ///
-/// A hold that goes from one record to others meanwhile may be seen in none of them: whoever lets
-/// it go says so in between, and this looks again.
+/// A hold that goes from one record to others meanwhile may be seen in none of them: its holder
+/// says so in between, and this looks again.
 pub(super) async fn living<E: Endpoint>(
     site: &Site<'_, E>,
     plan: Plan,

@@ -1,9 +1,9 @@
 //! Waiting for others, and what is done for those among them who are dead.
 //!
 //! A word is read first, and the records of the living after. So what the word says and no living
-//! client's record bears out belongs to the dead, or the word has changed since; and whoever mends
-//! it compares what it saw. That goes for tickets and for counts, which never come back to a value.
-//! Bits do, and are cleared otherwise ([`Params::clean`]).
+//! client's record bears out belongs to the dead, or the word has changed since; and a client that
+//! mends the word compares what it saw. That goes for tickets and for counts, which never come back
+//! to a value. Bits do, and are cleared otherwise ([`Params::clean`]).
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
@@ -56,7 +56,7 @@ pub(super) struct Params {
 /// What a client must wait for before it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bar {
-    /// That whoever occupies this node leaves.
+    /// That the owner of this node leaves.
     Owner(Node),
     /// That the readers of this node leave.
     Readers(Node),
@@ -172,7 +172,7 @@ impl Until {
         matches!(self.at(half, word), Self::Uncalled) && is_deserted
     }
 
-    /// The line that it waits for, at a word that was as `seen`, where whoever is in it must be
+    /// The line that it waits for, at a word that was as `seen`, where the clients in it must be
     /// looked at as soon as it has changed: if tickets in it may be lost, or be those of others.
     fn line_to_look_at(self, seen: u64) -> Option<u64> {
         let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
@@ -596,7 +596,7 @@ impl Params {
                 });
             }
             Until::Free(mask) if owned_bits(&living, node) & mask & seen != mask & seen => {
-                // Somebody may have left since the word was read.
+                // An owner may have left since the word was read.
                 site.endpoint.read64(addr).await?;
                 let still = site.endpoint.old() as u64 & seen & mask;
                 let still = still & !self.owned(site, living, node).await?;

@@ -374,9 +374,10 @@ struct Claiming {
 
 /// Claims the next node.
 ///
-/// What is read comes after what counts, notifies and takes: so whoever was granted what excludes
-/// this request, and has left, has counted that before, or is seen to have left. Of a leaf's bits
-/// nobody sees who had them; they are looked at by an atomic, before a reader reads the count.
+/// What is read comes after what counts, notifies and takes: so a client that was granted what
+/// excludes this request, and has left, has counted that grant before, or is seen to have left. Of
+/// a leaf's bits nobody sees who had them; they are looked at by an atomic, before a reader reads
+/// the count.
 fn claiming<E: Endpoint>(
     site: &Site<'_, E>,
     course: &Course,

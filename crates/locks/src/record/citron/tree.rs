@@ -522,7 +522,7 @@ mod tests {
         }
     }
 
-    /// Whoever owns a node looks at one that each of its descendants notifies (section 3.5.5).
+    /// The owner of a node looks at a node that each of its descendants notifies (section 3.5.5).
     #[test]
     fn those_above_and_below_meet_in_the_middle() {
         for (tree, distance) in one_and_two().flat_map(|tree| (1..=5).map(move |d| (tree, d))) {

@@ -3,8 +3,9 @@
 //! A client that holds the lock says so in its slot record, from before the verb that claims it
 //! until after the verb that releases it. So the hold of a writer that the word names is over if
 //! nobody of that name lives and has the lock in its record; and of the readers in the word, those
-//! are dead for whom no living client's record speaks. Whoever finds that takes them off the word,
-//! by a verb that compares what was seen, and counts a release, so that no token comes twice.
+//! are dead for whom no living client's record speaks. A client that finds dead holders takes them
+//! off the word, by a verb that compares what was seen, and counts a release, so that no token
+//! comes twice.
 
 use farlock_fabric::{
     EndpointId, Fault, Mailbox, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken,
@@ -62,7 +63,7 @@ impl Readers {
         Self { trust_ns: Some(fresh_ns), fresh_ns, watched, second_look, doubts }
     }
 
-    /// Looks who holds the lock, and from now on watches them. Whoever is dead is taken off: then
+    /// Looks for the holders of the lock, and from now on watches them. Takes the dead off: then
     /// returns the word as it is without them.
     pub(super) async fn look_around<E: WideAtomics>(
         &mut self,
@@ -266,9 +267,9 @@ async fn bury<E: WideAtomics>(
 impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// A try that found the lock taken: looks whether its holders live.
     ///
-    /// Where nobody who holds the lock keeps it out, but somebody stands in line, it asks those for
-    /// a sign of life, and is in vain when it sees one. After 100 ms without it passes over them:
-    /// they are stopped.
+    /// Where no holder keeps it out, but waiters stand in line, it asks these for a sign of life,
+    /// and is in vain when it sees one. After 100 ms without a sign it passes over them: they are
+    /// stopped.
     pub(super) async fn try_past_the_dead(
         self,
         mode: Mode,

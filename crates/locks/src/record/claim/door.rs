@@ -1,8 +1,9 @@
 //! The door: how a newcomer claims a lock without waiting in line, or gets in line.
 //!
-//! A newcomer claims a free lock that nobody waits for. If somebody is in line it may *pass* the
+//! A newcomer claims a free lock that nobody waits for. If waiters are in line it may *pass* the
 //! line, as long as the count of releases is not a multiple of `bypass + 1`: every release raises
-//! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
+//! the count, so at most `bypass` newcomers pass between two waiters, and no word need say how many
+//! have.
 
 use farlock_fabric::{MaskedCas, Nanos, Posted, Verb, Wait, WideAtomics};
 

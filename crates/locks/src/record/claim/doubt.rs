@@ -10,9 +10,9 @@
 //! that was doubted, and a while later has still not said that it holds, is not inside and will not
 //! be by that acquisition, whatever its verb has done or will do.
 //!
-//! The mailbox of who is stopped may be full. So a reader that finds as much mail as fills one, or
-//! mail that is still being written, is doubted as well. Whoever is doubted before it claims the
-//! lock goes on as by another acquisition, and loses nothing.
+//! The mailbox of a stopped reader may be full. So a reader that finds as much mail as fills one,
+//! or mail that is still being written, is doubted as well. A reader that is doubted before it
+//! claims the lock goes on as by another acquisition, and loses nothing.
 //!
 //! A while is long enough for a processor to show others what it has stored. Where that takes a
 //! round trip the reader waits for it (`Endpoint::show`): either it finds the doubt in its mailbox,

@@ -3,8 +3,8 @@
 //! A waiter stands behind the one whose place it found in the word's tail, and reports to it. The
 //! *first* in line, behind nobody, claims the lock as soon as nobody holds it, and then, or when it
 //! leaves, makes the next one first. Being first is no right: two may take themselves for first,
-//! and the word decides. So nobody has to be sure that somebody else is gone, and a waiter makes
-//! itself first
+//! and the word decides. So no waiter has to be sure that another client is gone, and a waiter
+//! makes itself first
 //!
 //! * when it is told to, or finds that the one before has left the line;
 //! * when the one before is dead and was first or holding; if that one was in mid-line, it takes
@@ -14,8 +14,8 @@
 //! * when nothing is known of the one before, a while later, whether the lock is free or not: a
 //!   lock that many want is never free for long.
 //!
-//! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
-//! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a
+//! A waiter that runs gives a sign whenever a client behind it asks. A client asks if it could have
+//! the lock and sees nobody take it. While the lock is held nobody asks, and nobody looks at a
 //! clock.
 
 use farlock_fabric::{
@@ -292,8 +292,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         LOOK_NS * (all / LOOKING_TOGETHER).max(2)
     }
 
-    /// Waits until something may have changed for a waiter that is not first. Whoever behind it
-    /// asks for a sign of life gets one, and does not put off the next look.
+    /// Waits until something may have changed for a waiter that is not first. A client behind it
+    /// that asks for a sign of life gets one, and does not put off the next look.
     async fn wait_for_news(
         self,
         mode: Mode,

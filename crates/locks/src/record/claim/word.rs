@@ -25,7 +25,7 @@ word! {
 }
 
 impl ClaimWord {
-    /// Whether the lock can be claimed in this mode, whoever is in line.
+    /// Whether the lock can be claimed in this mode, whatever waiters are in line.
     #[inline(always)]
     pub(super) const fn is_free_for(self, mode: Mode) -> bool {
         self.holder() == 0

@@ -2,9 +2,9 @@
 //! that the plain lock asks for none of it.
 //!
 //! The word has no room for a generation. Of the counters between two resets the one of exclusive
-//! tickets given back is as good: it only grows, and whoever has a ticket that it is past has lost
-//! it. So tickets become void when somebody gives back, in one compare-and-swap, every ticket that
-//! was taken, and one exclusive ticket more. What a generation could do besides is left to the
+//! tickets given back is as good: it only grows, and a client whose ticket it is past has lost that
+//! ticket. So tickets become void when a client gives back, in one compare-and-swap, every ticket
+//! that was taken, and one exclusive ticket more. What a generation could do besides is left to the
 //! clock: counters go back to zero only when they have stood still for two leases, and nobody
 //! believes for that long what it has read, nor posts after one lease what it meant to do.
 
@@ -53,7 +53,7 @@ impl Leased {
         self.lock.waiting.lease.expect("the plain lock has none")
     }
 
-    /// The hold of whoever took this ticket and saw that it is its turn, which had not come
+    /// The hold of the client that took this ticket and saw that it is its turn, which had not come
     /// `since`.
     fn held(&self, ticket: Tickets, seen: Dslr64Word, since: Nanos) -> Held {
         Held { ticket, seen, expires: self.lock.waiting.expires(since, self.slots) }
@@ -148,7 +148,7 @@ fn are_back(word: Dslr64Word) -> bool {
     served.x >= taken.x && served.s >= taken.s
 }
 
-/// Whether somebody has given back what was never taken, as only one who overran the clocks can.
+/// Whether a client has given back what was never taken, as only one that overran the clocks can.
 /// Every ticket of such a word is void, until as many were taken.
 fn is_spoiled(word: Dslr64Word) -> bool {
     word.served().x > word.taken().x
@@ -264,7 +264,7 @@ impl<E: Endpoint> Lock<E> for Leased {
         is_released && !self.resets(mode, held)
     }
 
-    /// Tries again while somebody comes or leaves between: until the lease ends, or until the
+    /// Tries again while other clients come or leave between: until the lease ends, or until the
     /// ticket is found to be void. Then resets the counters if it had the last one.
     async fn hand_over(
         &self,

@@ -1,11 +1,11 @@
 //! Bounded bypass: who runs may pass those who sleep in line, but not for ever.
 //!
 //! A writer that would hand the lock to its successor *opens* it instead, and tells the successor
-//! that it is the first in line. An open lock is taken by whoever comes: the first in line, or a
-//! newcomer, which *passes* the line without getting into it and opens the lock again when it has
-//! done. Every release raises the count, and at each multiple of `bypass + 1` the lock is closed to
-//! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
-//! writers of the line, and no word need say how many have.
+//! that it is the first in line. An open lock is taken by the first in line or by a newcomer, which
+//! *passes* the line without getting into it and opens the lock again when it has done. Every
+//! release raises the count, and at each multiple of `bypass + 1` the lock is closed to newcomers:
+//! then it waits for the first in line. So at most `bypass` of them pass between two writers of the
+//! line, and no word need say how many have.
 
 use farlock_fabric::{EndpointId, MaskedCas, Verb, WideAtomics};
 
@@ -185,7 +185,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     }
 }
 
-/// The grant of whoever acquired by an attempt that found this word.
+/// The grant of a client that acquired by an attempt that found this word.
 #[inline(always)]
 fn granted(found: ShiftWord) -> Grant {
     let streak = u16::from(found.tail() == 0);

@@ -38,7 +38,7 @@ impl Term {
         3 * (self.ns + self.ns / DRIFT_ONE_IN + 1)
     }
 
-    /// How long whoever waits looks away.
+    /// How long a waiter looks away.
     pub(super) fn glance_ns(self) -> Nanos {
         self.ns / 2
     }
@@ -103,7 +103,8 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
         self.site.by(&self.rules.lock)
     }
 
-    /// The hold of whoever found `old` when it got in, no sooner than the slot posted its verb.
+    /// The hold of the client that found `old` when it got in, no sooner than the slot posted its
+    /// verb.
     #[inline]
     fn held(self, grant: Grant, old: ShiftWord) -> Held {
         let expires = self.rules.lease.map_or(Nanos::MAX, |term| term.end(self.opened_at()));
@@ -150,7 +151,7 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
     }
 
     /// A reader that found `old` instead of what it guessed leaves. Each time that it has to try
-    /// again, somebody has come or left. False if the lock was repaired: then it was taken off.
+    /// again, a client has come or left. False if the lock was repaired: then it was taken off.
     pub(super) async fn leave_strictly(self, generation: u64, mut old: ShiftWord) -> Outcome<bool> {
         while old.generation() == generation {
             self.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);

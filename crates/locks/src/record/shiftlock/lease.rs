@@ -1,9 +1,10 @@
 //! ShiftLock with leases (section 3.6): who holds too long loses the lock, and so do the dead.
 //!
-//! Nobody is asked whether somebody lives. Whoever waits, for its turn or for its successor, looks
-//! at the count now and then. If that stands still for three leases by the waiter's own clock, it
-//! *resets* the lock: one conditional atomic, which compares the count and the generation that it
-//! saw, begins a new generation with nobody in it. Whoever belongs to an older one begins again.
+//! Nobody is asked whether a client lives. A client that waits, for its turn or for its successor,
+//! looks at the count now and then. If that stands still for three leases by the waiter's own
+//! clock, it *resets* the lock: one conditional atomic, which compares the count and the generation
+//! that it saw, begins a new generation with nobody in it. A client of an older generation begins
+//! again.
 //!
 //! Why nobody still holds by then: every change of hands changes the count. A lease begins at a
 //! moment at which the lock had certainly not yet been granted, or at most one lease after it, and
@@ -26,7 +27,7 @@ use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::prelude::*;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
 
-/// What somebody who waits knows of the count, by its own clock.
+/// What a waiter knows of the count, by its own clock.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     /// The count and the generation at the last look.
@@ -40,7 +41,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Of whoever found this with a verb that it posted then.
+    /// Of a client that found this with a verb that it posted then.
     fn new<E: WideAtomics>(site: &Site<'_, E>, seen: Released, posted: Nanos) -> Self {
         Self { seen, since: site.endpoint.now(), looked: posted, before: 0 }
     }
@@ -241,8 +242,8 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
         self.goes_on(watch, generation).await
     }
 
-    /// Whether whoever waits goes on waiting after a look. If the count has stood still for too
-    /// long, it resets the lock and then does not.
+    /// Whether the waiter goes on waiting after a look. If the count has stood still for too long,
+    /// it resets the lock and then does not.
     async fn goes_on(self, watch: &mut Watch, generation: u64) -> Outcome<bool> {
         let now = self.endpoint.now();
         if watch.seen.generation() == generation

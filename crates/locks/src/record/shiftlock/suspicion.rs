@@ -94,7 +94,7 @@ impl Suspicion {
                 self.trust_ns = self.trust_ns.saturating_sub(self.step_ns);
             }
             Woken::PeerGone(_) => self.gone = true,
-            // Somebody left: look anew for who is still there, but not at once.
+            // A reader left: look anew for those that are still there, but not at once.
             Woken::Changed | Woken::Mail if E::WATCHES_MEMORY => {
                 (self.trust_ns, self.step_ns) = (fresh_ns::<E>(), fresh_ns::<E>());
                 self.second_look = SecondLook::new();

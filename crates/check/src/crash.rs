@@ -1,5 +1,5 @@
 //! The crash campaign: every verb of every role, each of its three ends, under many schedules; then
-//! a second death at every verb with which somebody repairs what the first left behind.
+//! a second death at every verb with which a client repairs what the first death left behind.
 //!
 //! Which verbs there are is not written down anywhere: runs show them. Each is remembered with the
 //! run that showed it first. That run is followed up to the verb, its client dies there, and the
@@ -47,7 +47,7 @@ pub struct Campaign {
     pub deaths_min: u64,
     /// Deaths with a verb of a repair that followed them, times three.
     pub pairs: usize,
-    /// Of those, with how many somebody died at that verb.
+    /// Of those, with how many a client died at that verb.
     pub pairs_covered: usize,
     /// The points, as text.
     pub names: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Campaign {
     pub schedules: u64,
     /// Of the runs, how many had which depth.
     pub by_depth: [u64; 7],
-    /// Runs in which somebody found somebody dead, and went on.
+    /// Runs in which a client found another dead, and went on.
     pub recoveries: u64,
     /// What befell the runs.
     pub befell: Befell,
@@ -318,7 +318,7 @@ fn remember(places: &mut Vec<Place>, run: u64, place: impl FnOnce() -> Place) {
     }
 }
 
-/// A verb that was posted, or at which somebody died.
+/// A verb that was posted, or at which a client died.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
     who: u16,

@@ -23,7 +23,7 @@ pub struct Explored {
     pub states: u64,
     /// Whether there are no others.
     pub complete: bool,
-    /// Runs in which somebody found somebody dead, and went on.
+    /// Runs in which a client found another dead, and went on.
     pub recoveries: u64,
     /// What befell the runs.
     pub befell: Befell,
@@ -68,7 +68,7 @@ pub fn explore(
     explored
 }
 
-/// A run into one of these states, from which none comes to an end: somebody goes round in circles
+/// A run into one of these states, from which none comes to an end: a client goes round in circles
 /// for ever, whatever the schedule.
 fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catch> {
     if doomed.is_empty() {

@@ -151,7 +151,8 @@ mod tests {
     use crate::trial::RunLog;
 
     /// The definition, without the cleverness of the judge: some order of the deeds that returned
-    /// and of some that did not, in which whoever returned before another was called comes first.
+    /// and of some that did not, in which a deed that returned before another was called comes
+    /// first.
     fn has_an_order(history: &History<Deed>) -> bool {
         let mut left: Vec<(Deed, usize, Option<usize>)> =
             history.spans().map(|(deed, called, returned)| (*deed, called, returned)).collect();

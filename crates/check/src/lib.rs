@@ -264,7 +264,7 @@ fn check_all(
     })
 }
 
-/// Whether a lock passes: a judge objected to the canary and to nothing else, and somebody died at
+/// Whether a lock passes: a judge objected to the canary and to nothing else, and a client died at
 /// every verb.
 fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
     let objected = row.violations + row.stalls > 0;

@@ -98,7 +98,7 @@ impl Mishap {
             mishaps.push(at(What::Restart(RESETS[which].0)));
         }
         if faults.declares.passes && draw(2) == 0 {
-            // Whoever attaches anew has no verbs with these numbers.
+            // A client that attaches anew has no verbs with these numbers.
             mishaps.retain(|mishap| !matches!(mishap.what, What::Restart(_)));
             for _ in 0..=draw(2) {
                 let what = if draw(2) == 0 { What::Stop } else { What::StopInWait };

@@ -37,8 +37,8 @@ impl Order {
         Self { passes: self.passes.map(|most| most * others), ..self }
     }
 
-    /// The same where so many give up: whoever does still takes its turn, which nobody sees, and
-    /// ends one row of those that pass.
+    /// The same where so many give up: a client that gives up still takes its turn, which nobody
+    /// sees, and ends one row of those that pass.
     #[must_use]
     pub fn with_turns_unseen(self, turns: u32) -> Self {
         Self { writers: self.writers.map(|most| most * (1 + turns)), ..self }

@@ -86,7 +86,7 @@ impl Point {
         Self { mode, phase: state.phase() as u8, name: Kind::of(verb).name(), place, act }
     }
 
-    /// Whether somebody repairs the lock with this verb.
+    /// Whether a client repairs the lock with this verb.
     pub fn is_repair(&self) -> bool {
         Phase::from_bits(self.phase.into()) == Some(Phase::Repairing)
     }

@@ -31,18 +31,18 @@ pub struct Row {
     pub crash_points_covered: usize,
     /// In how many runs the death that happened least did.
     pub crash_point_schedules_min: u64,
-    /// Deaths with a verb that somebody posts to repair what they leave, times three ends.
+    /// Deaths with a verb that a client posts to repair what they leave, times three ends.
     pub crash_pairs: usize,
-    /// Of those, at how many of these verbs somebody died as well.
+    /// Of those, at how many of these verbs a client died as well.
     pub crash_pairs_covered: usize,
     /// The verbs of roles, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verbs: Vec<String>,
-    /// Runs in which somebody found somebody dead, and went on.
+    /// Runs in which a client found another dead, and went on.
     pub recoveries: u64,
     /// Runs in which exclusion, tokens, order or cleanliness was violated, or an assertion.
     pub violations: u64,
-    /// Runs in which somebody waits for ever.
+    /// Runs in which a client waits for ever.
     pub stalls: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,

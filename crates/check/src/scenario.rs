@@ -78,7 +78,7 @@ pub struct Scenario {
     /// Two bits for each acquisition, client by client: at which lock it is.
     pub aims: u64,
     /// A bit for each acquisition in whose hold the next lock is acquired and released as well:
-    /// whoever holds several took them in the order of their numbers.
+    /// a client that holds several took them in the order of their numbers.
     pub nests: u64,
     /// A bit for each of those that is shared.
     pub nested_shared: u64,
@@ -122,7 +122,7 @@ pub struct Scenario {
     pub anywhere: u32,
     /// Who gives up.
     pub cancel: Option<Cancel>,
-    /// So many times more somebody may give up, whenever it waits, as the schedule says.
+    /// So many times more a client may give up, whenever it waits, as the schedule says.
     pub cancel_anywhere: u32,
     /// Exclusive holders write to a register outside, with their tokens, where the lock has them.
     pub fenced: bool,
@@ -246,19 +246,19 @@ impl Scenario {
         u32::from(self.clients) * u32::from(self.acquisitions)
     }
 
-    /// How often somebody gives up, at most.
+    /// How often clients give up, at most.
     pub fn cancels(&self) -> u32 {
         u32::from(self.cancel.is_some()) + self.cancel_anywhere
     }
 
-    /// Whether somebody may die, or end since it does not know what became of a verb.
+    /// Whether a client may die, or end since it does not know what became of a verb.
     pub fn is_deadly(&self) -> bool {
         let ends = |what| matches!(what, What::Lost(_) | What::Restart(_));
         let quits = self.quits && self.may_give_up();
         quits || !self.deaths.is_empty() || self.anywhere > 0 || self.all_mishaps().any(ends)
     }
 
-    /// Whether somebody may give up.
+    /// Whether a client may give up.
     pub fn may_give_up(&self) -> bool {
         self.cancel.is_some() || self.cancel_anywhere > 0
     }
@@ -282,12 +282,12 @@ impl Scenario {
         (named + anywhere.map(|(times, _)| times).sum::<u32>()) as u16
     }
 
-    /// Whether somebody may be paused.
+    /// Whether a client may be paused.
     pub fn may_pause(&self) -> bool {
         self.all_mishaps().any(|what| matches!(what, What::Pause(_))) || self.may_stop()
     }
 
-    /// Whether somebody may be stopped for good.
+    /// Whether a client may be stopped for good.
     pub fn may_stop(&self) -> bool {
         self.all_mishaps().any(|what| matches!(what, What::Stop | What::StopInWait))
     }

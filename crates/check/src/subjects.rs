@@ -398,7 +398,7 @@ mod tests {
         assert!(explored.catch.is_none() && explored.complete, "{:?}", explored.catch);
     }
 
-    /// Somebody dies, somebody tries; then, where all live, somebody tries beside the living.
+    /// A client dies, another tries; then, where all live, a client tries beside the living.
     #[test]
     fn a_refusal_beside_the_dead_is_found_and_beside_the_living_is_none() {
         for (anywhere, found) in [(1, true), (0, false)] {

@@ -145,7 +145,7 @@ fn two_clients_give_up_wherever_they_wait() {
     }
 }
 
-/// Whoever does not know what became of a verb ends; then its lock is repaired as after a
+/// A client that does not know what became of a verb ends; then its lock is repaired as after a
 /// death.
 #[test]
 fn any_completion_of_two_clients_is_lost() {
@@ -223,8 +223,8 @@ fn a_few_schedules_with_everything_that_can_go_wrong() {
     }
 }
 
-/// A pause short of a lease, around it and beyond it, at any verb: whoever overstays its lease
-/// knows, and nobody is let in beside a holder whose lease has not ended.
+/// A pause short of a lease, around it and beyond it, at any verb: a holder that overstays its
+/// lease knows, and nobody is let in beside a holder whose lease has not ended.
 #[test]
 fn a_holder_that_is_paused_beyond_its_lease_has_lost_the_lock() {
     for subject in &subjects::leased() {
@@ -340,8 +340,8 @@ fn a_full_mailbox_keeps_nobody_from_being_doubted() {
     );
 }
 
-/// A try is stopped for good while the waiter that was stopped before it goes on: then there is
-/// somebody in its way.
+/// A try is stopped for good while the waiter that was stopped before it goes on: then that waiter
+/// is in its way.
 #[test]
 fn a_waiter_that_goes_on_is_a_reason_to_refuse_a_try() {
     is_in_order(
@@ -375,7 +375,7 @@ fn nobody_is_buried_by_halves_of_a_word_that_are_of_different_moments() {
 }
 
 /// A client that holds one lock and awaits another, in every schedule with a death, and with a
-/// lost completion beside somebody who gives up.
+/// lost completion beside a client that gives up.
 #[test]
 fn who_holds_one_lock_and_awaits_another_is_explored_whole() {
     let two = CheckArgs { locks: 2, ..two(Mode::Exhaustive) };
@@ -407,10 +407,10 @@ fn slots_of_one_client_are_clients_to_each_other() {
     }
 }
 
-/// A holder, a waiter behind it, and a dead client behind both. Who came next began a new
-/// generation and died before it had told the waiter. The holder found its lock repaired, had
+/// A holder, a waiter behind it, and a dead client behind both. The client that came next began a
+/// new generation and died before it had told the waiter. The holder found its lock repaired, had
 /// nothing left to release, and went; the waiter watched the holder, which lived, for ever.
-/// Whoever leaves a broken line without handing over now tells the rest of it.
+/// A client that leaves a broken line without handing over now tells the rest of it.
 #[test]
 fn a_waiter_is_not_forgotten_when_the_repairer_dies_before_it_tells() {
     for line in [
@@ -422,7 +422,7 @@ fn a_waiter_is_not_forgotten_when_the_repairer_dies_before_it_tells() {
     }
 }
 
-/// Whoever reads a replay need not know where a run keeps its words.
+/// A reader of a replay need not know where a run keeps its words.
 #[test]
 fn a_replay_names_what_happens() {
     let said = |line: &str| {

@@ -112,9 +112,9 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Somebody is granted the lock with this token. Whether it comes late, and whatever checks
-    /// tokens sees that: somebody whom it excludes has been granted the lock with a higher token,
-    /// and nobody such with the same.
+    /// A client is granted the lock with this token. Whether it comes late, and whatever checks
+    /// tokens sees that: a client that it excludes has been granted the lock with a higher token,
+    /// and no such client with the same.
     pub fn comes_late(&mut self, access: Access, token: u64) -> bool {
         let readers = self.shared.iter().filter(|_| access == Access::Exclusive);
         let excluded = || self.exclusive.iter().chain(readers.clone());

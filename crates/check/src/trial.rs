@@ -35,7 +35,7 @@ use bench::SharedBench;
 pub use bench::{Actor, RunLog, Subject};
 pub use terms::{Asks, Crew, Settles, Terms};
 
-/// To the ledger, whoever comes when all have left.
+/// To the ledger, the visitor that comes when all have left.
 const VISITOR: u16 = 63;
 
 /// A subject, ready to play any scenario.
@@ -151,8 +151,8 @@ impl Trial {
     }
 
     /// All have left: records must be idle, mailboxes empty, and the lock free, so that it is
-    /// granted to whoever tries. After a death the lock may be broken: then it must be granted to
-    /// whoever asks and waits, and be free when that is over.
+    /// granted to a visitor that tries. After a death the lock may be broken: then it must be
+    /// granted to a visitor that asks and waits, and be free when that is over.
     fn look_around(&self) {
         self.handle.crash_anywhere(0, Ratio::NEVER);
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
@@ -270,7 +270,7 @@ impl Trial {
     }
 }
 
-/// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
+/// A visitor comes last: acquires the lock, however broken, and releases it. Whether it could.
 async fn visit(
     client: &dyn CheckedClient<Actor>,
     at: usize,

@@ -6,9 +6,10 @@ use farlock_locks::event::EventCounts;
 /// What a judge objects to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Objection {
-    /// Two were inside who exclude each other, or tokens did not grow, or somebody was passed.
+    /// Two holders that exclude each other were inside, or tokens did not grow, or a waiter was
+    /// passed.
     Violation,
-    /// Somebody waits for ever.
+    /// A client waits for ever.
     Stall,
     /// All have left, but not everything is as before.
     Leak,
@@ -27,7 +28,7 @@ pub enum Promise {
     Said,
     /// What a lock with tokens protects: a register outside, and words that are read and written.
     Goods,
-    /// Whoever lives is granted.
+    /// Every client that lives is granted the lock.
     Progress,
     /// When all have left everything is as before.
     Idle,
@@ -93,7 +94,7 @@ pub struct Befell {
     pub lost: u64,
     /// Clocks that jumped, or go faster or slower than the contract allows.
     pub bad_clocks: u64,
-    /// Grants that came after one with a higher token: whoever checks tokens refuses them.
+    /// Grants that came after one with a higher token: what checks tokens refuses them.
     pub stale: u64,
     /// Holders that were found to have held beyond their lease when another was granted.
     pub overstayed: u64,

@@ -13,7 +13,7 @@ use farlock_sim::{Effect, Fate, Kind, Outcome};
 
 use crate::layout::Layout;
 
-/// Fields that name somebody: the last in line, by its mailbox, and who holds, by its index.
+/// Fields that name a client: the last in line, by its mailbox, and the holder, by its index.
 const TAIL: &str = "tail";
 const HOLDER: &str = "holder";
 /// Larger values are shown in hexadecimal.

@@ -86,7 +86,7 @@ fn repairs_in_a_row(subject: &str, repairs: u16) -> Scenario {
     Scenario { deaths, ..Scenario::plain(subject, repairs + 2, 1) }
 }
 
-/// One client after the other does all that it can, but whoever holds goes on when nobody else can,
+/// One client after the other does all that it can, but the holder goes on when nobody else can,
 /// and time passes last.
 #[derive(Default)]
 struct InTurn {

@@ -35,8 +35,8 @@ pub(crate) fn none_more_at_the_end() {
 /// Kills all that this process has started and what those have, stopped ones too, before it ends.
 pub(crate) fn end_all() {
     ENDING.store(true, Ordering::SeqCst);
-    // Whoever loses its parent meanwhile becomes ours, and is found in the next round. If that is
-    // refused, what it has started may be left.
+    // A process that loses its parent meanwhile becomes ours, and is found in the next round. If
+    // that is refused, what it has started may be left.
     let _ = set_child_subreaper(Some(getpid()));
     for _ in 0..ROUNDS_MAX {
         let left = descendants();

@@ -205,7 +205,7 @@ impl<'a> Pace<'a> {
         Self { control, phase, left: 0, share }
     }
 
-    /// Whether the phase lasts: whoever waits for others between two laps goes on waiting.
+    /// Whether the phase lasts: a client that waits for others between two laps goes on waiting.
     pub fn lasts(&self) -> bool {
         self.control.is_in(self.phase)
     }

@@ -24,7 +24,7 @@ use crate::drive::{Failure, Subject};
 
 /// The most locks of a face: so many names a region has room for.
 pub const NAMES_MAX: u64 = 10_000;
-/// How the process under the lock says that somebody else was inside.
+/// How the process under the lock says that another was inside.
 const OVERLAPPED: u8 = 99;
 /// Bytes between the check words of two locks.
 const STRIDE: u64 = 64;

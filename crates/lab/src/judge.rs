@@ -2,8 +2,8 @@
 //!
 //! Beside each lock lies a word that no lock knows. An exclusive holder loads it and stores it with
 //! one more, separately; before it releases it looks again and stores one more. So an odd word says
-//! that somebody is inside alone, and a word that changed under a holder says that somebody else
-//! was. In the end the words must add up to two for every exclusive acquisition: where two holders
+//! that a holder is inside alone, and a word that changed under a holder says that another was. In
+//! the end the words must add up to two for every exclusive acquisition: where two holders
 //! overlapped unseen, one's store was lost.
 //!
 //! The accesses are relaxed on purpose: what orders them must be the lock. Nothing here waits.

@@ -1,7 +1,7 @@
 //! The laboratory of farlock: workloads, one driver loop, judges, and the commands around them.
 //!
-//! Not published. Everything measured here goes through the loop of [`drive`], whoever executes it,
-//! and is judged by [`judge`] while it is measured.
+//! Not published. Everything measured here goes through the loop of [`drive`], whatever executes
+//! it, and is judged by [`judge`] while it is measured.
 #![forbid(unsafe_code)]
 
 pub mod arrbench;

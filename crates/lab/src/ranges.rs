@@ -2,9 +2,9 @@
 //! units that lie together.
 //!
 //! Their judge knows no lock either. Each client has a line that says which units it asks for and
-//! which it holds. Whoever enters looks at the lines of all others, and again before it leaves: of
-//! two whose holds overlap, the one that came later sees the other. A client that asks looks, too:
-//! so it is known which requests met others' covers only, not their units.
+//! which it holds. A client that enters looks at the lines of all others, and again before it
+//! leaves: of two clients whose holds overlap, the later one sees the other. A client that asks
+//! looks, too: so it is known which requests met others' covers only, not their units.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Leader election: whoever holds the lock leads. When the leader is killed, the next in line
+//! Leader election: the holder of the lock leads. When the leader is killed, the next in line
 //! leads within microseconds, with a higher term.
 //!
 //! Run it with `cargo run --package farlock --example leader_election`. It starts itself several

@@ -1,7 +1,7 @@
 //! A lock with a fencing token, for a program that blocks.
 //!
 //! Two threads deposit into an account that checks tokens, as a storage service should: it refuses
-//! whoever comes with a token below the highest it has seen.
+//! a deposit with a token below the highest it has seen.
 //!
 //! Run it with `cargo run --package farlock --example record_lock_blocking`.
 
@@ -63,7 +63,7 @@ fn run(options: &RegionOptions) -> Result<(), Box<dyn Error>> {
     println!("balance {}, last token {:?}", account.balance, account.highest);
     assert_eq!(account.balance, 2000);
 
-    // Somebody else has it: not at once, and not within 50 ms.
+    // Another session has the lock: no grant at once, and none within 50 ms.
     let other = Session::open(options)?;
     let _guard = session.lock("account/7").exclusive().blocking()?;
     let refused = other.lock("account/7").exclusive().at_once().blocking();

@@ -42,7 +42,7 @@ fn outcome(stage: &Stage, tool: Tool, text: &str) -> String {
     std::fs::create_dir(&dir).unwrap();
     let mut shell = stage.program("bash");
     shell.args(["-c", &tool.script(stage, text)]).current_dir(dir);
-    // What a person has set changes nothing here, nor do signals that whoever runs tests ignores.
+    // What a person has set changes nothing here, nor do signals that the tests' caller ignores.
     shell.env_remove("SHELL");
     let output = limited(&mut shell).output().unwrap();
     let end = output.status.code().map_or_else(

@@ -149,7 +149,7 @@ fn time_outs_behind_a_hold_of_the_same_session_leave_nothing() {
     assert!(session.lock("t").shared().at_once().blocking().is_ok());
 }
 
-/// Many that give up while others stand behind them: each leaves somebody in mid-line for a while.
+/// Waiters give up while others stand behind them: each leaves a place in mid-line for a while.
 #[test]
 fn who_gives_up_in_mid_line_is_taken_over_or_gone() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! A region whose memory somebody overwrites: what can be seen to be damaged is an error, no limit
+//! A region whose memory is overwritten: what can be seen to be damaged is an error, no limit
 //! is ignored, nobody crashes, and of holds that overlap at most one ends well.
 //!
 //! Six processes use a region while words of it are overwritten at random. They are judged by what
@@ -189,7 +189,7 @@ fn file_of(stage: &Stage, region: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Overwrites some words, most of them such as somebody uses. Returns what.
+/// Overwrites some words, most of them in use. Returns what.
 fn damage(stage: &Stage, region: &str, chance: &mut Chance) -> Vec<(u64, u64, u64)> {
     let Some(path) = file_of(stage, region) else { return Vec::new() };
     let file = File::options().read(true).write(true).open(path).unwrap();

@@ -1,5 +1,5 @@
-//! Specification of pairs that end with whoever has written them: however that ends, nobody sees
-//! them from then on, and what they leave is freed.
+//! Specification of pairs that end with their owner: however that ends, nobody sees them from then
+//! on, and what they leave is freed.
 #![allow(clippy::unwrap_used)]
 
 mod stage;

@@ -540,7 +540,7 @@ fn what_there_is_not_is_refused_with_a_reason() {
     }
 }
 
-/// Somebody who removes a region is stopped in the middle. Where nobody does, nobody is waited for.
+/// A process that removes a region is stopped in the middle. Where none does, nobody is waited for.
 #[test]
 fn limits_are_kept_while_others_remove_the_region() {
     let stage = Stage::new();
@@ -597,7 +597,7 @@ fn signals_reach_the_command() {
             "trap 'exit 5' {name}; echo 1 > {}; while :; do sleep .01; done",
             ready.display()
         );
-        // Not ignored, whatever whoever runs the tests has ignored: the shell could not trap it.
+        // Not ignored, whatever the caller of the tests has ignored: the shell could not trap it.
         let mut command = stage.program("env");
         command.arg(format!("--default-signal={name}")).arg(env!("CARGO_BIN_EXE_farlock"));
         let mut child = command.args(["lock", "t", "-c", &line]).spawn().unwrap();

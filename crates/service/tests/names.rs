@@ -85,7 +85,7 @@ fn names_come_and_go_while_others_use_them() {
     });
 }
 
-/// What is held is never forgotten, nor what somebody waits for.
+/// A name is never forgotten while its lock is held or waited for.
 #[test]
 fn names_in_use_stay_while_others_come_and_go() {
     let stage = Stage::new();

@@ -86,7 +86,7 @@ fn each_part_has_its_share_and_ends_by_itself() {
     let gone = failing(&kv, &keys);
     assert!((130..270).contains(&gone.len()), "{} of 600", gone.len());
     assert!(gone.iter().all(|key| matches!(kv.get(key), Err(KvError::Gone { .. }))));
-    // Whoever opens it is told what is missing, until somebody has it made anew, empty.
+    // A client that opens it is told what is missing, until one has it made anew, empty.
     let reader =
         Kv::open_over(&regions(&stage, &["a", "b", "c"]), StoreOptions::new("t").existing());
     let reader = reader.unwrap();

@@ -220,8 +220,8 @@ fn a_client_by_a_tunnel_that_is_killed_or_stopped_keeps_others_out_for_a_lease()
     }
 }
 
-/// A server that is stopped answers nothing; whoever asks with a limit learns that within it, and
-/// what shows an error does not wait for the server.
+/// A server that is stopped answers nothing; a caller that asks with a limit learns that within it,
+/// and what shows an error does not wait for the server.
 #[test]
 fn a_server_that_falls_silent_keeps_no_caller_beyond_its_limit() {
     const SOON: Duration = Duration::from_secs(4);

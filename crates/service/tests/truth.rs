@@ -147,7 +147,8 @@ fn try_after_a_kill(is_group: bool) {
     }
 }
 
-/// Whoever is to kill the command of a killed `farlock` is stopped then, and goes on to do so.
+/// The guardian that is to kill the command of a killed `farlock` is stopped then, and goes on to
+/// do so.
 #[test]
 fn a_stopped_guardian_does_not_outlast_its_farlock() {
     let stage = Stage::new();

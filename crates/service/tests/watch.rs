@@ -1,5 +1,5 @@
 //! Specification of watches on keys of a store: nothing that changes between two waits is missed,
-//! a wait sleeps, and whoever waits, stops or dies is in nobody's way.
+//! a wait sleeps, and a watcher that waits, stops or dies is in nobody's way.
 #![allow(clippy::unwrap_used)]
 
 mod stage;
@@ -454,7 +454,7 @@ fn hundreds_of_tasks_watch_by_one_thread() {
             let mut watch = kv.watch(format!("k{task}")).unwrap();
             tasks.push(tokio::spawn(async move {
                 assert_eq!(awaited(&mut watch).await, None);
-                // Whoever drops a wait has missed nothing.
+                // A task that drops a wait has missed nothing.
                 let short = Duration::from_millis(task % 20);
                 assert!(tokio::time::timeout(short, awaited(&mut watch)).await.is_err());
                 let limit = Duration::from_millis(5);

@@ -33,7 +33,7 @@ pub struct RunLog {
     pub history: History<Deed>,
 }
 
-/// What the clients of a run act through: whoever plays a sound lock makes no mistake with it, so
+/// What the clients of a run act through: a client of a sound lock makes no mistake with it, so
 /// that every lock is compiled for one kind of endpoint.
 pub type Actor = Tampered<Watched>;
 
@@ -76,17 +76,17 @@ pub(super) struct Bench {
     pub(super) came_back: Vec<u16>,
     pub(super) failure: Option<String>,
     pub(super) bypassed: Option<String>,
-    /// How often somebody found another dead, repaired a lock or began again.
+    /// How often a client found another dead, repaired a lock or began again.
     pub(super) recoveries: u64,
     pub(super) log: RunLog,
-    /// Whether somebody may be granted the lock when its time is over.
+    /// Whether a client may be granted the lock when its time is over.
     pub(super) may_be_late: bool,
     /// The fields of the lock's word that count.
     pub(super) counts: Vec<Field>,
     /// Whether the order that the lock promises holds when they have wrapped.
     pub(super) order_outlives_counts: bool,
     pub(super) befell: Befell,
-    /// How often somebody may still give up.
+    /// How often clients may still give up.
     pub(super) cancels_left: u32,
     /// How often each of the scenario's mishaps may still befall anybody.
     pub(super) mishaps_left: Vec<u32>,
@@ -121,8 +121,8 @@ impl Bench {
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
         let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
-        // A try is in no line, and whoever is stopped in one is passed over: where waits end at any
-        // time, everybody seems to be.
+        // A try is in no line, and a client that is stopped in one is passed over: where waits end
+        // at any time, everybody seems to be.
         let passed_over = scenario.hasty && terms.declares.passes;
         let in_any_order = in_any_order || scenario.is_watched() || passed_over;
         // Who is granted the first lock of a transaction is known to be when it has all of them.

@@ -269,7 +269,7 @@ impl Contestant {
         scenario.is_to_update(self.who, round) && (!leased || scenario.is_timely())
     }
 
-    /// A cycle of somebody who reads, and then writes, if it is not to share.
+    /// A cycle of a client that reads, and then writes, if it is not to share.
     async fn updates(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
         let access = if self.trial.terms.updates { Access::Update } else { Access::Exclusive };
@@ -501,7 +501,7 @@ impl Contestant {
             bench.locks[at].turns.acts(self.who);
         }
         let mut passed = bench.locks[at].turns.enters(self.who);
-        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
+        // A waiter that gave up is carried to its grant and out unseen, and may let readers in.
         passed.writer_kept_out =
             passed.writer_kept_out.filter(|_| !self.trial.scenario.may_give_up());
         let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
@@ -648,7 +648,7 @@ impl ClientView {
             What::Save => self.handle.save_node(MEMORY),
             What::Restart(reset) => {
                 self.handle.reset_node(MEMORY, reset);
-                // Whoever holds has lost it, and learns that when it next posts a verb.
+                // Every holder has lost the lock, and learns that when it next posts a verb.
                 for (at, lock) in bench.locks.iter_mut().enumerate() {
                     lock.ledger.leave_all();
                     lock.leases.clear();
@@ -660,8 +660,7 @@ impl ClientView {
         }
     }
 
-    /// Whoever holds until a time that has come, by its own clock, holds no longer: which lock, and
-    /// who.
+    /// A holder whose lease is over, by its own clock, holds no longer: which lock, and who.
     fn leases_end(&self, bench: &mut Bench) -> Vec<(usize, u16)> {
         let is_over =
             |end: Nanos, who: u16| self.handle.clock(self.ids[usize::from(who)].get()) >= end;

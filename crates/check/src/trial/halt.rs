@@ -62,7 +62,8 @@ impl ClientView {
         self.living() & !passed_over
     }
 
-    /// Whether somebody who lives is inside and excludes `who`: so that `who` surely does not hold.
+    /// Whether another living client is inside and excludes `who`: so that `who` surely does not
+    /// hold.
     fn is_excluded(&self, who: u16) -> bool {
         let bench = self.bench.borrow();
         let lock = &bench.locks[0];
@@ -77,7 +78,7 @@ impl ClientView {
             let bench = self.bench.borrow();
             (bench.locks[0].inside & bit != 0, bench.settling & bit != 0)
         };
-        // Whoever settles in a wait may have been granted the lock meanwhile, and pass it on.
+        // A client that settles in a wait may have been granted the lock meanwhile, and pass it on.
         let may_hold = what == What::StopInWait && withdrawn && !self.is_excluded(who);
         let bench = &mut *self.bench.borrow_mut();
         if holds || may_hold {

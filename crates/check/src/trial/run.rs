@@ -23,7 +23,7 @@ fn config(scenario: &Scenario, terms: &Terms) -> Config {
         mode: WorldMode::Explored,
         weakness: scenario.weakness(),
         // One more for the client that looks whether everything is as before, and a server's.
-        // Whoever comes back after a restart takes another seat.
+        // A client that comes back after a restart takes another seat.
         endpoints: scenario.clients * (1 + scenario.restarts()) + 2 + newcomers,
         slots_per_endpoint: terms.crew.slots(scenario),
         hasty: scenario.hasty,
@@ -143,7 +143,7 @@ impl Trial {
         }
     }
 
-    /// Whoever serves the clients begins to.
+    /// The server begins to serve the clients.
     fn begin_service(&mut self) {
         let number = self.scenario.clients + 1;
         let endpoint = self.handle.endpoint_at(number + 1);

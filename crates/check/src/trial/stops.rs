@@ -58,7 +58,7 @@ impl Stops {
         }
     }
 
-    /// Whether somebody acts alone, to show whether it holds.
+    /// Whether a client acts alone, to show whether it holds.
     pub(super) fn is_probing(&self) -> bool {
         self.probe.is_some()
     }

@@ -75,7 +75,7 @@ impl Slot {
         self.value.load(Ordering::Relaxed) == self.copy.load(Ordering::Relaxed)
     }
 
-    /// Not one atomic step: whoever meets another here loses a change.
+    /// Not one atomic step: a thread that meets another here loses a change.
     fn change(&self) {
         let changed = self.value.load(Ordering::Relaxed) + 1;
         self.value.store(changed, Ordering::Relaxed);

@@ -5,8 +5,8 @@
 //! | `range-mutex` | a sorted vector of held ranges in a mutex | parks; a release wakes who overlaps |
 //! | `range-lock` | a sorted map of held ranges in a mutex | not at all |
 //!
-//! Both lock elements of a slice they own, exclusively. The second can only be tried: whoever fails
-//! lets others run and tries again, which is what its callers are told to do.
+//! Both lock elements of a slice they own, exclusively. The second can only be tried: a thread that
+//! fails lets others run and tries again, which is what callers of that crate are told to do.
 
 use std::sync::TryLockError;
 use std::thread;

@@ -252,7 +252,7 @@ fn listen(number: usize, answers: ChildStdout, say: &Sender<(usize, anyhow::Resu
             return;
         }
     }
-    // Whoever ends the crew is not interested any more.
+    // A caller that ends the crew is not interested any more.
     let _ = say.send((number, Err(anyhow!("it died"))));
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A figure is a file of data ([`spec`]). Whatever its kind, it comes to values by series and by
 //! point of its axis; from these follow what the paper says, a line each: ours, the paper's, and
-//! their ratio. So a figure is drawn and compared the same way, whoever measured it.
+//! their ratio. So a figure is drawn and compared the same way, whatever measured it.
 
 pub mod bench;
 pub mod false_conflicts;

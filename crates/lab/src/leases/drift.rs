@@ -80,7 +80,7 @@ struct Row {
     abandoned: u64,
     /// Holds that were released after their lease, and whose holders were told.
     lost: u64,
-    /// Times that somebody took the lock away from all.
+    /// Times that a client took the lock away from all.
     repaired: u64,
     events: u64,
     wall_seconds: f64,
@@ -141,7 +141,7 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
         world.run_until(end / STEPS * step);
         bar.set_position(args.days * step / STEPS);
     }
-    // Whoever is still at it comes to its end.
+    // Clients that are still at it come to their end.
     world.run();
     bar.finish_and_clear();
     let mut all = Account::default();
@@ -195,7 +195,7 @@ impl Member<'_> {
             let mut account = Account::default();
             while handle.now() < end {
                 hold(&client, word, who, &inside, &mut account).await;
-                // Mostly there is somebody in line; now and then everybody is away for a day.
+                // Mostly there is a waiter in line; now and then everybody is away for a day.
                 let chance = client.endpoint().random();
                 let away = if chance & 15 == 0 { 200 * lease_ns } else { 2 * lease_ns };
                 client.endpoint().sleep((chance >> 4) % away).await;

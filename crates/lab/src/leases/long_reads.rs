@@ -2,7 +2,7 @@
 //! tickets that are worth several (paper 004, section 6.5 and figure 11).
 //!
 //! A transaction is one lock, held for a while. A short one holds for microseconds; a long one
-//! reads for some leases. With fixed leases a long read is cut short, and whoever waits behind it
+//! reads for some leases. With fixed leases a long read is cut short, and a waiter behind it
 //! finds its own ticket void: both abort, pause for a random time and begin again. With tickets
 //! worth several slots neither happens.
 
@@ -227,7 +227,7 @@ impl Member<'_> {
     }
 }
 
-/// Whoever aborted begins again after a random time, longer each time.
+/// A client that aborted begins again after a random time, longer each time.
 async fn pause(endpoint: &Simulated, course: Course, aborts: &mut u32) {
     *aborts = (*aborts + 1).min(4);
     endpoint.sleep(endpoint.random() % (course.lease_ns << *aborts)).await;

@@ -41,9 +41,9 @@ struct Hold {
 /// What was seen of one lock.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
 struct Verdict {
-    /// Times that somebody was granted the lock.
+    /// Times that a client was granted the lock.
     grants: u64,
-    /// Of those, how often somebody else was inside who must not be.
+    /// Of those, how often another client was inside that must not be.
     overlaps: u64,
     /// How often a token was no higher than one before it that must be lower.
     tokens_back: u64,

@@ -105,7 +105,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Where the locks lie; whoever comes first makes them.
+    /// Where the locks lie; the first client makes them.
     fn locks(&self, bytes: u64) -> Addr {
         let base = Addr::new(farlock_fabric::RegionId(1), 0);
         if self.who == 0 {

@@ -1,5 +1,5 @@
-//! The crew of a storm: a process in each seat. Whoever was killed gets a successor, whoever was
-//! stopped is continued after a while. Only processes of this crew are signalled, by their ids.
+//! The crew of a storm: a process in each seat. A killed process gets a successor, a stopped one is
+//! continued after a while. Only processes of this crew are signalled, by their ids.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ const STOP_US_MAX: u64 = 5_000;
 const STOPS_MAX: usize = 2;
 /// A strike falls on the 2^11-th of its moments at the latest: a client's work of milliseconds.
 const NTH_DOUBLINGS: u32 = 11;
-/// The same for moments that are rarer, because somebody else must have acted first.
+/// The same for moments that are rarer, because another client must have acted first.
 const RARE_DOUBLINGS: u32 = 6;
 /// A client whose moment does not come dies at this one of all its moments at the latest.
 const LIFE_MAX: u64 = 1 << 13;
@@ -89,7 +89,7 @@ impl<'a> Crew<'a> {
         Ok(crew)
     }
 
-    /// Kills or stops somebody at a moment that is not the client's choice.
+    /// Kills or stops a client at a moment that is not its own choice.
     pub(super) fn strike(&mut self) -> anyhow::Result<()> {
         let stops = self.chance.random_range(0..STOP_ONE_IN) == 0;
         let seat = self.chance.random_range(0..self.berths.len());
@@ -101,8 +101,8 @@ impl<'a> Crew<'a> {
     }
 
     /// Looks after everybody: continues the stopped when their time has come, and gives the killed
-    /// successors, who are struck again while it storms. Whoever ends otherwise is an error, unless
-    /// all shall end.
+    /// successors, which are struck again while it storms. A client that ends otherwise is an
+    /// error, unless all shall end.
     pub(super) fn tend(&mut self, ledger: &Ledger<'_>) -> anyhow::Result<()> {
         let weather = ledger.weather();
         for seat in 0..self.berths.len() {

@@ -1,7 +1,8 @@
 //! The log of a storm: what everybody did, when, by one clock.
 //!
 //! A record is one write of 64 bytes to a file that is only appended to: it is there whole or not
-//! at all, whoever dies, for no record lies across two pages. Nothing here knows a lock's text.
+//! at all, whichever process dies, for no record lies across two pages. Nothing here knows a lock's
+//! text.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -33,7 +34,7 @@ farlock_fabric::listed! {
         Ended = 4,
         /// It was not granted; `more` is the [`Refusal`].
         Refused = 5,
-        /// It holds, and somebody else was found inside who lives.
+        /// It holds, and another holder that lives was found inside.
         Overlaps = 6,
         /// It failed as nothing should.
         Failed = 7,

@@ -5,8 +5,8 @@
 //! effect and its sender does not know. What a strike does is not this module's business.
 //!
 //! A chain goes out with one doorbell: all its verbs count, and its boundaries are before the first
-//! and after the last of them. A death within an instruction of the endpoint is for whoever strikes
-//! from outside, at any moment.
+//! and after the last of them. A death within an instruction of the endpoint is for strikes from
+//! outside, at any moment.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,7 +26,7 @@ use rand::{Rng, RngExt};
 pub enum Deed {
     /// It is killed.
     Kill,
-    /// It is stopped; somebody will continue it.
+    /// It is stopped; another process will continue it.
     Stop,
 }
 
@@ -35,7 +35,7 @@ pub enum Deed {
 pub enum Side {
     /// Nothing of it has happened.
     Before,
-    /// It has taken effect, and whoever asked for it has not seen that.
+    /// It has taken effect, and the client that asked for it has not seen that.
     After,
 }
 

@@ -16,7 +16,7 @@ use crate::bench::placement::core_of;
 use crate::child;
 use crate::client::Role;
 
-/// Whoever says nothing for so long waits for ever.
+/// A client that says nothing for so long waits for ever.
 const STALL: Duration = Duration::from_secs(30);
 /// How long a client must have slept to be in line: longer than any of its pauses before it sleeps.
 const ASLEEP: Duration = Duration::from_micros(500);

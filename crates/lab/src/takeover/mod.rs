@@ -2,8 +2,8 @@
 //!
 //! The holder of a lock is killed while others sleep in line for it. From just before the kill to
 //! the first waiter's grant is the takeover. Before the first kill everybody idles for a second,
-//! and whoever runs in it was woken for nothing. Holders of leases are stopped as well, past the
-//! end of the lease and the grant of another: what they write when they go on is late, and a
+//! and a process that runs in it was woken for nothing. Holders of leases are stopped as well, past
+//! the end of the lease and the grant of another: what they write when they go on is late, and a
 //! register that looks at tokens must refuse it ([`board`]).
 
 mod args;
@@ -117,8 +117,8 @@ impl Stage<'_> {
         Ok(holder)
     }
 
-    /// Everybody waits. Returns how often somebody was woken all the same; `None` if a lease ends
-    /// by itself, for then somebody must be.
+    /// Everybody waits. Returns how often a process was woken all the same; `None` if a lease ends
+    /// by itself, for then one must be.
     fn idle(&mut self) -> anyhow::Result<Option<u64>> {
         let mut holder = self.set(Role::Holder)?;
         let idles = self.board.ends_at(0).is_none();

@@ -103,7 +103,7 @@ impl Failure {
         Self { exit: Exit::CONFLICT, code: "region-absent", what: what.to_string(), hint }
     }
 
-    /// What is asked for would take something from somebody.
+    /// What is asked for would take something from a user of the region.
     pub(super) fn in_use(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());
         Self { exit: Exit::CONFLICT, code: "region-in-use", what, hint }

@@ -66,7 +66,7 @@ pub(super) fn hash(name: &[u8]) -> u64 {
     mix(fnv)
 }
 
-/// The words of a record after its lock's line, as somebody wrote them.
+/// The words of a record after its lock's line, as a client wrote them.
 pub(super) struct Facts(pub(super) [u64; FACT_WORDS]);
 
 impl Facts {

@@ -207,7 +207,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// Takes everything dead out of a chain, and changes the chain's word. `false`: somebody else
+    /// Takes everything dead out of a chain, and changes the chain's word. `false`: another client
     /// changed the chain meanwhile.
     async fn clean<E: WideAtomics>(
         &self,

@@ -134,7 +134,7 @@ impl Link {
         self.turned(State::Staged).with(Self::NEXT, short(owner))
     }
 
-    /// Whether it is `owner` that prepares the record, or somebody of the same short name.
+    /// Whether it is `owner` that prepares the record, or another endpoint of the same short name.
     pub(super) fn is_staged_by(self, owner: EndpointId) -> bool {
         self.what() == Some(State::Staged) && self.next() == short(owner)
     }
@@ -293,7 +293,7 @@ impl Layout {
         self.base.plus(INDEX + number * SEALED)
     }
 
-    /// Whether somebody's word names a record there is.
+    /// Whether a client's word names a record there is.
     pub(super) fn has_record(&self, number: u64) -> bool {
         (1..=u64::from(self.records)).contains(&number)
     }

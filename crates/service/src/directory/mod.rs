@@ -115,12 +115,12 @@ impl Directory {
         let layout = Layout::largest(heap, kind.bytes);
         let layout = layout.ok_or(DirectoryError::TooSmall { bytes: heap.1 })?;
         endpoint.cas64(heap.0, 0, layout.head_word().0).await?;
-        // Somebody else may have been first; then the directory is as they made it.
+        // Another client may have been first; then the directory is as that one made it.
         let made = Self::existing(endpoint, heap, kind).await?;
         made.ok_or(DirectoryError::Damaged { what: "its first word went back to zero" })
     }
 
-    /// The directory at the beginning of a heap, if somebody made it one. Changes nothing.
+    /// The directory at the beginning of a heap, if a client made it one. Changes nothing.
     ///
     /// # Errors
     /// [`DirectoryError::Damaged`], [`DirectoryError::Fabric`].
@@ -209,7 +209,7 @@ impl Directory {
                         Some(mine) => mine,
                         None => self.stage(endpoint, wanted, kind).await?,
                     };
-                    // Else somebody might forget the name before it is used.
+                    // Else another client might forget the name before it is used.
                     aim(self.layout.lock(mine.record));
                     *staged = self.put_first(endpoint, number, chain, mine, kind).await?;
                 }
@@ -240,8 +240,8 @@ impl Directory {
         aim: &impl Fn(Addr),
     ) -> Result<Option<Located>, DirectoryError> {
         aim(found.lock);
-        // Named again, if somebody was about to forget it. An atomic in any case: what was
-        // published before it is seen by whoever changes the link after it.
+        // Named again, if a client was about to forget it. An atomic in any case: what was
+        // published before it is seen by a client that changes the link after it.
         let named = match found.link.what() {
             Some(State::Leaving) => found.link.turned(State::Named),
             _ => found.link,

@@ -44,7 +44,7 @@ impl Scene {
         Self { world, heap }
     }
 
-    /// Somebody who enters these names, one after the other.
+    /// A client that enters these names, one after the other.
     fn enter(&self, names: &[&str]) -> (SimEndpoint, Task<Vec<Result<Addr, DirectoryError>>>) {
         let endpoint = self.world.endpoint();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

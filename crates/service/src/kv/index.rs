@@ -67,7 +67,7 @@ impl fmt::Display for Index {
     }
 }
 
-/// What whoever makes a store chooses for good.
+/// What the maker of a store chooses for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
     pub(super) index: Index,

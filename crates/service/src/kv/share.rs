@@ -1,6 +1,6 @@
 //! Which part of a store lies in a region, where a store has several.
 //!
-//! It stands in the store's header beside the tag of its index, in the word that whoever makes a
+//! It stands in the store's header beside the tag of its index, in the word that the maker of a
 //! store decides by one compare: so there is never a store that is none, or another one. Of a store
 //! that is whole in itself these bits are zero; versions before this one refuse all others.
 

@@ -85,7 +85,7 @@ impl Guard {
     /// [`Session::open_tethered`](super::Session::open_tethered): while any process has this
     /// descriptor, nobody else is granted the lock though this process has died. Give it to
     /// children that work under the lock and may survive this process; it is of no other use to
-    /// them. Children do not inherit it by themselves. A release is one, whoever has it.
+    /// them. Children do not inherit it by themselves. A release is one, whichever process has it.
     ///
     /// By a server it is a connection, which ends with that server: it hangs up. Where the session
     /// goes on by the next one, it has another tether soon.
@@ -99,9 +99,9 @@ impl Guard {
         }
     }
 
-    /// Says that whoever had an earlier tether has this one now, or is gone. A server that went on
-    /// where another one was killed cannot know it: when this process dies it keeps the lock until
-    /// the lease ends, lest a child with that earlier tether be there.
+    /// Says that every process that had an earlier tether has this one now, or is gone. A server
+    /// that went on where another one was killed cannot know it: when this process dies it keeps
+    /// the lock until the lease ends, lest a child with that earlier tether be there.
     pub fn tether_is_passed_on(&self, tether: &OwnedFd) {
         let own = if self.handle.name.hub.is_forked() { None } else { self.handle.name.tether() };
         own.iter().for_each(|own| own.is_passed_on(tether));

@@ -223,7 +223,7 @@ impl Hub {
         self.watch_no_more();
     }
 
-    /// Somebody waits for what the end of the region decides.
+    /// A caller waits for what the end of the region decides.
     pub(super) fn watch(&self) {
         if self.watchers.fetch_add(1, Ordering::SeqCst) == 0 && !lock(&self.inbox).is_watching {
             self.nudge();

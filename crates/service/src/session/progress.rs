@@ -1,7 +1,7 @@
 //! The session's thread: keeps its places alive, and goes on with what no other thread does.
 //!
 //! ```text
-//! keepers    of every place: they belong to one thread, the places to whoever acquires
+//! keepers    of every place: they belong to one thread, the places to callers that acquire
 //! jobs       asking for tasks, and leaving lines that a waiter that gave up could not; by a server
 //!            all of what tasks ask of ranges
 //! timers     of tasks that wait for so long
@@ -46,7 +46,7 @@ pub(super) const LOOK_FOR_REGION_NS: Nanos = 50_000_000;
 const PLACES_AT_ONCE: usize = 2;
 
 impl Job {
-    /// To ask for whoever is waited for.
+    /// To ask for the waiter of `Asking::Session`.
     pub(super) fn new(name: &Arc<Name>, place: Option<Box<Place>>) -> Self {
         Self { name: Arc::clone(name), place, sent: None, attempt: None }
     }
@@ -421,7 +421,7 @@ impl Worker {
     }
 }
 
-/// Why no place could be made, in the words of whoever asked for a lock.
+/// Why no place could be made, in the words of the caller that asked for a lock.
 pub(super) fn too_many(name: &str, hub: &Hub, error: SessionError) -> AcquireError {
     let name = name.to_owned();
     match error {

@@ -124,7 +124,7 @@ pub(super) struct Name {
 
 /// What this session does about a lock.
 pub(super) struct Line {
-    /// Where the lock's word lies, once somebody asked. It may have been forgotten since, unless a
+    /// Where the lock's word lies, once a caller asked. It may have been forgotten since, unless a
     /// place of this session is aimed at it.
     pub(super) found: Option<Located>,
     pub(super) hold: Hold,
@@ -134,8 +134,8 @@ pub(super) struct Line {
     /// there are holders.
     pub(super) more: Vec<Box<Place>>,
     pub(super) asking: Asking,
-    /// By ticket: first come, first served. Some only where somebody holds the lock alone or asks,
-    /// or hands it over.
+    /// By ticket: first come, first served. Some only where a holder has the lock alone or hands it
+    /// over, or where it is asked for.
     pub(super) waiters: BTreeMap<u64, Arc<Waiter>>,
     pub(super) tickets: u64,
     /// Whether its idle place is among those that names may keep.

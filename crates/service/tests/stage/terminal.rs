@@ -40,8 +40,8 @@ impl Shell {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = File::from(rustix::fs::open(name, flags, Mode::empty()).unwrap());
         let side = || Stdio::from(terminal.try_clone().unwrap());
-        // A leader of a session, whose terminal this becomes. What whoever runs the tests ignores,
-        // as those do that are in the background, shells would go on ignoring.
+        // A leader of a session, whose terminal this becomes. Shells would go on ignoring the
+        // signals that the caller of the tests ignores, as callers in the background do.
         let mut command = stage.program("env");
         command.args(["--default-signal", "setsid", "--ctty", "--wait", "sh", "-i"]);
         command.stdin(side()).stdout(side()).stderr(side());

@@ -34,7 +34,7 @@ const STOPPED_MAX: usize = 2;
 /// meanwhile, and those who wait are spared: they are to find out whether it stands in their way.
 const LONG_STOP_US: std::ops::Range<u64> = 250_000..400_000;
 const SHORT_STOP_US_MAX: u64 = 10_000;
-/// Whom a strike is to meet: somebody who waits, who holds, who waits longest, or anybody.
+/// Whom a strike is to meet: a waiter, a holder, the waiter that waits longest, or anybody.
 const WAITER: u32 = 1;
 const HOLDER: u32 = 2;
 const FIRST: u32 = 3;
@@ -341,7 +341,7 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Kills somebody, one who waits or one who holds as likely as anybody.
+    /// Kills a client: it aims at a waiter, a holder or anybody, with equal chances.
     pub(super) fn kill(&mut self) -> anyhow::Result<()> {
         let aim = self.chance.random_range(0..3);
         let Some(seat) = self.victim(aim) else { return Ok(()) };
@@ -380,7 +380,7 @@ impl<'a> Crew<'a> {
         Some((reach, ENDINGS[self.chance.random_range(0..ENDINGS.len())]))
     }
 
-    /// Stops somebody for a while, unless enough are stopped.
+    /// Stops a client for a while, unless enough are stopped.
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         let runners = || self.seats.iter().filter_map(|seat| seat.runner.as_ref());
         let stopped = runners().filter(|runner| runner.stopped_until.is_some()).count();

@@ -66,11 +66,11 @@ impl Section {
     }
 }
 
-/// Leaves a mark. Whether somebody living was inside who should not have been.
+/// Leaves a mark. Whether a living holder was inside that should not have been.
 fn mark(place: &Path, own: &str, alone: bool) -> io::Result<bool> {
     let me = Process::find(std::process::id()).ok_or_else(|| io::Error::other("who am I?"))?;
     let mut overlaps = false;
-    // Again only if somebody else, dead or living, was there.
+    // Again only if another holder, dead or living, was there.
     while let Err(error) = symlink(me.to_string(), place.join(own)) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Err(error);

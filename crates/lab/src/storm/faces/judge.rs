@@ -2,9 +2,9 @@
 //!
 //! | judged | how |
 //! | --- | --- |
-//! | exclusion | no hold overlaps one that is alone; who was killed has held until just before the kill. Holders that found a mark of the living say so themselves |
+//! | exclusion | no hold overlaps one that is alone; a holder that was killed has held until just before the kill. Holders that found a mark of the living say so themselves |
 //! | tokens | of holders alone increase strictly in the order in which they entered; a shared one is at least the last before it and below the next |
-//! | waits | who waits, and runs, is granted within [`BOUND_NS`] of the last moment at which somebody living held; each further waiter that is stopped meanwhile may cost [`PASS_NS`] more |
+//! | waits | a waiter that runs is granted within [`BOUND_NS`] of the last moment at which a living process held; each further waiter that is stopped meanwhile may cost [`PASS_NS`] more |
 //! | order | of those that asked later no more are granted before one that waits and is not stopped than may pass all who stand in line |
 //! | tries | are refused only if some living process held incompatibly or waited meanwhile, or one by a server just before |
 //!

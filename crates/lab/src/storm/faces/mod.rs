@@ -10,10 +10,10 @@
 //!
 //! A range is 1, 16 or 256 units of a table long, open at its end, or all of the table.
 //!
-//! Those who hold write down when they came and went (`inside`, `log`); whoever kills and stops
-//! writes down whom and when (`crew`). A judge reads that log when all is over (`judge`), and
-//! shares no code with farlock. It must find out those who take no lock at all (`--canary`), and
-//! object to nothing where the same processes take the kernel's (`--reference`).
+//! Holders write down when they came and went (`inside`, `log`); the crew writes down whom it kills
+//! and stops, and when (`crew`). A judge reads that log when all is over (`judge`), and shares no
+//! code with farlock. It must find out processes that take no lock at all (`--canary`), and object
+//! to nothing where the same processes take the kernel's (`--reference`).
 
 mod account;
 mod ask;
@@ -64,7 +64,7 @@ const SECONDS: f64 = 100.0;
 const SECONDS_A_STRIKE: f64 = 0.1;
 /// Locks by default: one that half of all ask for, and others that are often free.
 const LOCKS: u16 = 4;
-/// How many may pass whoever waits, for each that stands in line: the bound of the lock of sessions
+/// How many may pass a waiter, for each that stands in line: the bound of the lock of sessions
 /// between two grants of the line, and the one that is granted.
 const PASSES: u64 = 65;
 

@@ -52,7 +52,7 @@ pub struct Row {
     /// What the judge saw.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Holders that were killed while somebody waited.
+    /// Holders that were killed while a client waited.
     pub takeovers: u64,
     /// From the kill to the next grant.
     pub takeover_ns: Summary,

@@ -155,7 +155,7 @@ impl<'a> Sharer<'a> {
                 apart.push(Draw { part, ..*draw });
             }
         }
-        // Of a try one part alone need be in somebody's hands, and of all it is said that it was.
+        // Of a try one part alone need have a holder, and of all it is said that they had one.
         let patience =
             if first.patience == Patience::Try { Patience::Endless } else { first.patience };
         let first = Draw { patience, ..first };

@@ -179,7 +179,7 @@ pub(super) fn sharing(stage: &Stage, time: Duration, summary: &mut Summary) -> R
     Ok(())
 }
 
-/// From when to when somebody held a lock, in nanoseconds.
+/// From when to when a holder had a lock, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     from: u64,
@@ -187,7 +187,7 @@ struct Held {
     alone: bool,
 }
 
-/// How many held together at most, and how often somebody was there beside one who holds alone.
+/// How many held together at most, and how often a holder was there beside one that holds alone.
 fn overlaps(held: &[Held]) -> (usize, usize) {
     let during = |moment: u64| held.iter().filter(move |h| h.from <= moment && moment < h.to);
     let together = held.iter().map(|h| during(h.from).count()).max().unwrap_or(0);
@@ -199,7 +199,7 @@ fn overlaps(held: &[Held]) -> (usize, usize) {
     (together, held.iter().filter(violation).count())
 }
 
-/// Holders are killed; whoever waits takes over.
+/// Holders are killed; a waiter takes over.
 pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Failure> {
     let title = format!("3. {KILLS} holders are killed, one after the other, while another waits");
     let show = Show::begin(&title, KILLS as u64);
@@ -257,7 +257,7 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
     Ok(())
 }
 
-/// Whether somebody waits for the lock.
+/// Whether a client waits for the lock.
 fn is_awaited(observer: &Observer) -> Result<bool, Failure> {
     let locks = observer.locks()?;
     Ok(locks.iter().flat_map(|lock| &lock.participants).any(|somebody| !somebody.is_holder))

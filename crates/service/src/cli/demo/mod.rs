@@ -59,7 +59,7 @@ fn program() -> String {
     own.strip_prefix(&here).unwrap_or(&own).display().to_string()
 }
 
-/// Removes the stage where somebody ends the demo early; its processes end with it.
+/// Removes the stage where a signal ends the demo early; its processes end with it.
 fn end_early(stage: &Stage) -> Result<(), Failure> {
     let failed = |error| Failure::system("signals cannot be caught", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;

@@ -191,8 +191,8 @@ enum Next {
 }
 
 impl Name {
-    /// Asks for whoever is waited for, until that one has the lock, or nobody wants it and the line
-    /// is left.
+    /// Asks for the waiter of [`Asking::Session`], until that one has the lock, or nobody wants it
+    /// and the line is left.
     pub(in crate::session) async fn serve(
         self: Arc<Self>,
         cell: Rc<PlaceCell>,

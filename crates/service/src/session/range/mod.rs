@@ -511,7 +511,7 @@ impl RangeGuard {
         self.own_tether()?.duplicate().ok()
     }
 
-    /// Says that whoever had an earlier tether has this one now: as
+    /// Says that every process that had an earlier tether has this one now: as
     /// [`Guard::tether_is_passed_on`](super::Guard::tether_is_passed_on).
     pub fn tether_is_passed_on(&self, tether: &OwnedFd) {
         self.own_tether().into_iter().for_each(|own| own.is_passed_on(tether));

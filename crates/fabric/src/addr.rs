@@ -96,7 +96,7 @@ impl EndpointId {
         Self { index: bits as u16, incarnation: (bits >> 16) as u16 }
     }
 
-    /// Whether this names somebody.
+    /// Whether this names an endpoint.
     #[inline]
     pub const fn is_somebody(self) -> bool {
         self.index != 0

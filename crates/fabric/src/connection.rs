@@ -104,7 +104,7 @@ struct Tied {
     teller: Option<Box<dyn Teller>>,
 }
 
-/// Tells a server that whoever had an earlier tether has this one now, or is gone.
+/// Tells a server that every process that had an earlier tether has this one now, or is gone.
 pub(crate) trait Teller: fmt::Debug + Send + Sync {
     fn tell(&self, secret: u128);
 }
@@ -127,8 +127,8 @@ impl Tether {
         self.now().0.try_clone()
     }
 
-    /// Whoever had a duplicate of what it was before it was replaced has this one, or is gone. One
-    /// that was replaced itself tells nothing.
+    /// Every process that had a duplicate of what it was before it was replaced has this one, or is
+    /// gone. A duplicate that was replaced itself tells nothing.
     pub fn is_passed_on(&self, duplicate: &OwnedFd) {
         let now = self.now();
         let is_it = matches!((fstat(&now.0), fstat(duplicate)), (Ok(one), Ok(other))

@@ -263,8 +263,8 @@ pub trait Endpoint: Sized + 'static {
     fn endpoints(&self) -> u16;
 
     /// The lowest index from this one on that may be occupied: what was passed over was nobody's.
-    /// Where a fabric knows no better it is this index itself. Whoever has learnt of an endpoint,
-    /// by a word it changed or a message, finds it until it is dead.
+    /// Where a fabric knows no better it is this index itself. A peer that has learnt of an
+    /// endpoint, by a word it changed or a message, finds it until it is dead.
     #[inline]
     fn occupied_from(&self, index: u16) -> Option<u16> {
         (index <= self.endpoints()).then_some(index.max(1))

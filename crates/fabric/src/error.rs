@@ -175,7 +175,7 @@ pub enum ConnectError {
         /// How large it was to be, in bytes.
         bytes: u64,
     },
-    /// Somebody else, who may be stopped, removes a region, and the time allowed by
+    /// Another process, which may be stopped, removes a region, and the time allowed by
     /// [`Options::patience`](crate::shm::Options) has passed.
     #[error("{path:?} is locked by somebody who removes a region there")]
     Locked {
@@ -220,7 +220,7 @@ pub enum ConnectError {
         /// What the system said.
         source: io::Error,
     },
-    /// Every place in the table of endpoints is taken by somebody living.
+    /// Every place in the table of endpoints is taken by a living endpoint.
     #[error("all {endpoints} places for endpoints are taken")]
     Full {
         /// How many places there are.

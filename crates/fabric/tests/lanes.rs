@@ -131,7 +131,7 @@ fn a_lane_without_its_keeper_is_refused_and_its_place_nobody_elses() {
     assert!(lane.receive(Slot(0)).is_none());
     let to = Mailbox { endpoint: id, slot: Slot(0) };
     assert_eq!(block_on(&e, e.send(to, [1; 4])), Err(Fault::PeerGone));
-    // Whoever moved in would share its gate and its mailboxes.
+    // An attacher that moved in would share its gate and its mailboxes.
     assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
     let other = narrow(&dir);
     assert!(matches!(other.lane(false), Err(ConnectError::Full { .. })));
@@ -385,7 +385,7 @@ fn a_look_around_passes_over_nobody_while_many_come_and_go() {
             scope.spawn(|| {
                 while begun.elapsed() < Duration::from_millis(800) {
                     let (lane, keeper) = region.lane(false).unwrap();
-                    // Whoever sees this name in the word must find its bearer, while it lives.
+                    // A reader of this name in the word must find its bearer, while it lives.
                     block_on(
                         &lane,
                         lane.verb(Verb::Write { addr: word, data: &[lane.id().bits()] }),

@@ -726,7 +726,7 @@ fn a_process_stopped_while_it_grows_a_region_keeps_nobody_out() {
         assert!(matches!(grown, Ok(_) | Err(GrowError::Limit { .. })), "{grown:?}");
     };
     beside_a_stopped(&dir, "grower", grow, |()| ());
-    // Whoever grew it last, its words are there.
+    // Whichever process grew it last, its words are there.
     let (at, bytes) = region.heap();
     let e = region.endpoint().unwrap();
     run(&e, e.faa64(at.plus(bytes - 8), 1)).unwrap();

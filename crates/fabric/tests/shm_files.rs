@@ -382,7 +382,7 @@ fn more_than_memory_is_an_error_and_leaves_nothing() {
     assert_eq!(files_in(&dir_of(&dir)), Vec::<PathBuf>::new());
 }
 
-/// A small filesystem in memory, for whoever may mount one.
+/// A small filesystem in memory, for a process that may mount one.
 struct Mount(PathBuf);
 
 impl Mount {

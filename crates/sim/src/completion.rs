@@ -1,4 +1,4 @@
-//! Completions: in posting order per queue pair, kept until somebody asks.
+//! Completions: in posting order per queue pair, kept until a task asks.
 
 use farlock_fabric::{EndpointId, Fault, LinkDone, Ticket};
 

@@ -45,7 +45,7 @@ pub struct Config {
     pub clocks_decide: bool,
     /// Explored mode: words may be kept as they are for long, or mean something else in time, so
     /// that waits on them end by the clock, if nothing else can happen, as they do in any case from
-    /// the moment at which somebody crashes or is paused.
+    /// the moment at which an endpoint crashes or is paused.
     pub words_keep: bool,
     /// Explored mode, where clocks decide: within how many nanoseconds from when it is posted a
     /// verb that adds takes effect, if ever. What adds cannot tell that it comes late, so that a

@@ -60,8 +60,8 @@ pub(crate) struct Core {
     pub(crate) last: u16,
     /// The oracle has ended this run.
     pub(crate) abandoned: bool,
-    /// Somebody has crashed or was paused, or a mailbox was full: from now on waits on words end by
-    /// the clock too, if nothing else can happen.
+    /// An endpoint has crashed or was paused, or a mailbox was full: from now on waits on words end
+    /// by the clock too, if nothing else can happen.
     pub(crate) disturbed: bool,
     /// Explored mode: the time is part of the state.
     pub(crate) clocks_decide: bool,
@@ -343,8 +343,8 @@ impl Core {
 
     /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
     /// any wait may be the next to end by the clock, since no duration decides anything: one whose
-    /// timer is pending or held back, or, where somebody has died or is paused, or a mailbox was
-    /// full, so that it may help, one on a word. Who is paused goes on when all waits that end
+    /// timer is pending or held back, or, where an endpoint has died or is paused, or a mailbox was
+    /// full, so that it may help, one on a word. A paused endpoint goes on when all waits that end
     /// before have ended, unless waits are hasty.
     fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
         self.forget_old_timers();
@@ -401,8 +401,8 @@ impl Core {
             .flatten()
     }
 
-    /// Takes out whoever is paused beyond the time at which one of these waits ends by the clock:
-    /// how long a pause is decides what others do meanwhile. Where waits are hasty, nobody.
+    /// Takes out the tasks that are paused beyond the time at which one of these waits ends by the
+    /// clock: how long a pause is decides what others do meanwhile. Where waits are hasty, none.
     fn asleep(&mut self, waits: &[(Nanos, Event)]) -> Vec<(Nanos, Event)> {
         let soonest = waits.iter().map(|&(time, _)| time.max(self.now)).min();
         let Some(soonest) = soonest.filter(|_| !self.hasty) else { return Vec::new() };

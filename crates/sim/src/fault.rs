@@ -42,7 +42,7 @@ pub enum Outcome {
     Never,
     /// It takes effect as if nothing had happened; nobody learns of its completion.
     Executed,
-    /// It takes effect late: at any time until the death is known, so perhaps after somebody who
+    /// It takes effect late: at any time until the death is known, so perhaps after a repairer that
     /// does not wait for that has repaired what it left.
     Late,
 }

@@ -65,7 +65,8 @@ impl Core {
             return Err(Fault::MailboxFull);
         }
         mailbox.push_back(Envelope { from, arrived, message });
-        // Whoever finds it so may take more for lost, and leave behind what waits for others find.
+        // A receiver that finds its mailbox full may take more for lost, and leave behind what
+        // waits for others find.
         self.disturbed |= self.seat(to.endpoint).mailboxes[usize::from(to.slot.0)].len() == cells;
         self.history.record(&Effect {
             time: now,

@@ -1,7 +1,7 @@
 //! Who decides what is not determined.
 //!
 //! The world asks one [`Oracle`] for every choice, in an order that depends on earlier answers
-//! alone. So whoever answers the same way sees the same run: a seed replays, an explorer
+//! alone. So an oracle that answers the same way sees the same run: a seed replays, an explorer
 //! enumerates. Nothing else in this crate draws a random number, but for each endpoint's own
 //! stream, which belongs to the protocol.
 

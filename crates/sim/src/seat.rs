@@ -47,7 +47,7 @@ pub(crate) struct QueuePairs {
 impl QueuePairs {
     const NEW: Self = Self { first: [QueuePair::EMPTY; 2], more: Vec::new() };
 
-    /// The queue pair with this number. Whoever posts to it first makes it.
+    /// The queue pair with this number. The first post to it makes it.
     #[inline]
     pub(crate) fn at_mut(&mut self, pair: u16) -> &mut QueuePair {
         let pair = usize::from(pair);
@@ -126,7 +126,7 @@ pub(crate) struct Clock {
     /// After so many nanoseconds it turns.
     turn_ns: u64,
     phase_ns: u64,
-    /// Somebody has set it; then it no longer drifts.
+    /// How it was set, if it was; then it no longer drifts.
     set: Option<Setting>,
 }
 

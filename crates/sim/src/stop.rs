@@ -1,5 +1,5 @@
-//! Endpoints that are stopped for good, until somebody lets them go on; and endpoints that act
-//! while nobody else does.
+//! Endpoints that are stopped for good, until [`Handle::go_on`]; and endpoints that act while
+//! nobody else does.
 
 use farlock_fabric::{EndpointId, Nanos};
 

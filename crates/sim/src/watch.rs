@@ -65,8 +65,8 @@ impl Watches {
         self.by_word.insert(place, (addr, index));
     }
 
-    /// How many waits of the same owner began before this one and last: which of them it is, to
-    /// whoever knows the owner's history alone.
+    /// How many waits of the same owner began before this one and last: which of them it is, to an
+    /// observer that knows the owner's history alone.
     pub(crate) fn rank(&self, index: u32) -> u64 {
         let watch = &self.slab[index as usize];
         let is_before = |other: &&Watch| other.owner == watch.owner && other.number < watch.number;

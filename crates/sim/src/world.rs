@@ -220,7 +220,7 @@ impl Drop for World {
     }
 }
 
-/// What may be done to a world by whoever holds this: a test, a task that injects faults.
+/// What may be done to a world by the holder of this handle: a test, a task that injects faults.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) shared: Rc<Shared>,
@@ -303,7 +303,7 @@ impl Handle {
     /// A new endpoint in this seat.
     ///
     /// # Panics
-    /// If somebody sits there who is not known to be dead.
+    /// If an endpoint sits there that is not known to be dead.
     pub fn endpoint_at(&self, index: u16) -> SimEndpoint {
         let id = self.shared.core.borrow_mut().seat_endpoint(index);
         SimEndpoint::new(Rc::clone(&self.shared), id)
@@ -369,7 +369,7 @@ impl Handle {
         (core.crashes_left, core.crash_ratio) = (most, ratio);
     }
 
-    /// Whether something happens that has this probability and that only whoever injects faults
+    /// Whether something happens that has this probability and that only the injector of faults
     /// knows of. If it does, it is part of what the task that is being polled was told.
     pub fn happens(&self, choice: Choice, ratio: Ratio) -> bool {
         let mut core = self.shared.core.borrow_mut();

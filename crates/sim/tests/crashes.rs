@@ -1,4 +1,4 @@
-//! Specification: death, revocation, restarts, and what is left of whoever stops.
+//! Specification: death, revocation, restarts, and what is left of an endpoint that stops.
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Revoke, Slot, Verb, Wait, Woken};
 use farlock_sim::{Config, Ended, Outcome, Reset, SimEndpoint, Task, TaskId, Weakness, World};

@@ -18,7 +18,7 @@ use crate::verb::Verb;
 struct Model<W> {
     world: World,
     wrap: W,
-    /// Somebody to pass the time.
+    /// An endpoint to pass the time.
     clock: ModelEndpoint,
 }
 
@@ -149,7 +149,7 @@ fn every_case_is_in_the_suite() {
     assert!(listed.len() >= 215, "the suite shrinks to {}", listed.len());
 }
 
-/// Posts an addition when somebody asks for its completion, and never if nobody does.
+/// Posts an addition when a caller asks for its completion, and never if none does.
 struct Lazy {
     inner: ModelEndpoint,
     held: RefCell<Vec<Verb<'static>>>,

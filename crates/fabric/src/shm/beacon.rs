@@ -126,7 +126,7 @@ impl Beacon {
         }
     }
 
-    /// Wakes everybody who watches. Whoever finds a beacon out does this.
+    /// Wakes all watchers. A thread that finds a beacon out does this.
     pub(super) fn pass_on(&self) {
         super::primitive::wake_all(self.word());
     }

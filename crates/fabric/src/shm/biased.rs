@@ -36,12 +36,12 @@ const TIMES_FIRST: u32 = 8;
 /// So often at most.
 const TIMES_MAX: u32 = 1 << 16;
 
-/// A mutex with a favourite. What is inside must be short: who waits for the favourite yields its
-/// processor, and is not woken.
+/// A mutex with a favourite. What is inside must be short: a thread that waits for the favourite
+/// yields its processor, and is not woken.
 ///
 /// In a child made by `fork` it must not be used: another thread of the parent may be inside.
 ///
-/// A panic inside leaves the value as it is, for whoever comes next.
+/// A panic inside leaves the value as it is, for the next thread.
 #[repr(C)]
 pub struct Biased<T> {
     /// The slot of the thread that need not lock the mutex; null: nobody's. Stored under the mutex.

@@ -1,4 +1,4 @@
-//! An endpoint: a place in a region, and what whoever uses it keeps in its own memory.
+//! An endpoint: a place in a region, and what the process that uses it keeps in its own memory.
 //!
 //! The fields that a verb touches are copied out of the mapping once, so that a verb reaches its
 //! word by one comparison and one addition.
@@ -115,7 +115,7 @@ impl OwnSlot {
 impl Region {
     /// Attaches the calling thread to the region. A dead endpoint's place is reused.
     ///
-    /// A crash leaves a place that whoever looks sees dead within microseconds.
+    /// After a crash, a process that looks at the place sees it dead within microseconds.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -137,8 +137,8 @@ impl Region {
     /// Attaches, tethered or not, an endpoint whose verbs any thread of this process executes: the
     /// [`Lane`] may be moved, the [`Keeper`] stays here and keeps it alive.
     ///
-    /// A crash of the process, or the end of the calling thread, leaves a place that whoever looks
-    /// sees dead within microseconds.
+    /// After a crash of the process, or the end of the calling thread, a process that looks at the
+    /// place sees it dead within microseconds.
     ///
     /// # Errors
     /// See [`ConnectError`].

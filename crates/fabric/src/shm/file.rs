@@ -198,7 +198,7 @@ pub(super) fn try_lock_whole(file: &File) -> io::Result<bool> {
     }
 }
 
-/// The same, unless somebody else has it until a time. The system has no such wait, so it asks
+/// The same, unless another holder has it until a time. The system has no such wait, so this asks
 /// again, less and less often.
 fn lock_whole_until(file: &File, until: Instant) -> io::Result<bool> {
     const PAUSE: Duration = Duration::from_micros(200);

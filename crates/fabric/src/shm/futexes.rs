@@ -18,8 +18,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped, and whoever
-    /// parks keeps its unparker.
+    /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped, and a thread
+    /// that parks keeps its unparker.
     pub(crate) fn of(futex: &AtomicU32, expected: u32) -> Self {
         Self { futex: NonNull::from(futex), expected }
     }

@@ -68,7 +68,7 @@ impl Origin {
     }
 
     /// The incarnation of the first endpoint of each place. It is another one after a reset, so
-    /// that an endpoint's name from before is not soon given to somebody else.
+    /// that an endpoint's name from before is not soon given to another endpoint.
     pub(super) fn first_endpoints(self) -> u16 {
         /// 2^64 over the golden ratio: of numbers that follow each other, the upper bits are far
         /// apart.

@@ -11,13 +11,13 @@
 //! * **The keeper ends first**: it closes the gate for good, makes every processor pass a barrier,
 //!   and waits until the lane is not within a verb. Then it moves out, and everybody sees the
 //!   endpoint dead. The lane's verbs end with [`Revoked`](crate::Fault::Revoked) from then on.
-//! * **The keeper's thread or process ends without that**: whoever finds the beacon out closes the
-//!   gate and makes every processor pass a barrier before it says that the endpoint is dead. The
-//!   kernel puts out a beacon of an ending process only after every other thread of it was told
-//!   to end, and no thread that was told so leaves the interrupt of a barrier for its program. So
-//!   no verb takes effect after the death.
-//! * **The keeper is forgotten, and its thread ends while the process lives on**: the same, and
-//!   whoever finds the beacon out also waits until the lane is not within a verb, up to 100 ms.
+//! * **The keeper's thread or process ends without that**: a process that finds the beacon out
+//!   closes the gate and makes every processor pass a barrier before it says that the endpoint is
+//!   dead. The kernel puts out a beacon of an ending process only after every other thread of it
+//!   was told to end, and no thread that was told so leaves the interrupt of a barrier for its
+//!   program. So no verb takes effect after the death.
+//! * **The keeper is forgotten, and its thread ends while the process lives on**: the same, and the
+//!   process that finds the beacon out also waits until the lane is in no verb, up to 100 ms.
 //! * **The lane ends first**: nothing happens; the endpoint lives as long as its keeper.
 //!
 //! A lane without its keeper still stores into its own place: its record, its mailboxes, the line
@@ -111,9 +111,9 @@ impl Keeper {
         self.id
     }
 
-    /// The descriptor that keeps this endpoint alive in whoever has it when this process dies; only
-    /// a tethered endpoint has one. Its duplicates count as it does. A keeper that is dropped lets
-    /// go of all of them.
+    /// The descriptor that keeps this endpoint alive in the processes that have it when this one
+    /// dies; only a tethered endpoint has one. Its duplicates count as it does. A keeper that is
+    /// dropped lets go of all of them.
     pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
         self.tether.as_ref().map(Tether::fd)
     }

@@ -1,10 +1,10 @@
-//! The latch of a place: who has it may move in, or note that the place is vacant.
+//! The latch of a place: its holder may move in, or note that the place is vacant.
 //!
 //! A kernel lock on a byte of the region's file, behind the bytes of the marks, taken through the
-//! descriptor that the region handle maps. Nobody waits for one: who finds it taken goes on to
-//! another place. So a process that is stopped while it attaches keeps one place from others, and
-//! nobody from attaching. The kernel takes it away when the process ends: what a place says that is
-//! *being claimed* is what a crashed attacher left, for whoever has its latch.
+//! descriptor that the region handle maps. Nobody waits for one: an attacher that finds it taken
+//! goes on to another place. So a process that is stopped while it attaches keeps one place from
+//! others, and nobody from attaching. The kernel takes it away when the process ends: to the holder
+//! of its latch, what a place says that is *being claimed* is what a crashed attacher left.
 //!
 //! The threads that attach through one handle share its description and so its latches: they take
 //! turns ([`Region::attaching`](super::region::Region::attaching)).
@@ -25,7 +25,7 @@ pub(super) struct Latch<'f> {
 }
 
 impl<'f> Latch<'f> {
-    /// Takes the latch of place `index`, unless somebody else has it.
+    /// Takes the latch of place `index`, unless another handle has it.
     pub(super) fn try_take(region_file: &'f File, index: u16) -> io::Result<Option<Self>> {
         match set_lock(region_file, libc::F_WRLCK, byte_of(index)) {
             Ok(()) => Ok(Some(Self { file: region_file, index })),

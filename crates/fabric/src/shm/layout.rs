@@ -185,7 +185,7 @@ pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(),
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sound {
     pub(super) layout: Layout,
-    /// `None` until somebody has drawn one.
+    /// `None` until a process has drawn one.
     pub(super) origin: Option<Origin>,
     /// What it is drawn above.
     pub(super) floor: Option<Origin>,

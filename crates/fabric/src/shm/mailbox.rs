@@ -12,7 +12,7 @@
 //!
 //! Positions are claimed in order, so messages of one sender arrive in order. The incarnation in
 //! the state keeps a message from a successor in the receiver's place: a claim made for the old
-//! incarnation fails. Whoever moves into a place waits for claims that are under way.
+//! incarnation fails. An attacher that moves into a place waits for claims that are under way.
 //!
 //! A sender that dies between claim and swap blocks nobody: the receiver passes over its cell. It
 //! learns of the death as it learns of any other, by watching the beacon while it waits.

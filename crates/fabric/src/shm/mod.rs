@@ -28,27 +28,27 @@
 //! it is used as a size or an index, so it can make a verb fail or a process wait, never make it
 //! reach beyond the region. There are two exceptions. An endpoint that was attached by a thread
 //! without a list of its own ([`Region::own_thread`]) has pointers of the C library in the region,
-//! which whoever overwrites them can aim at the memory of that thread's process; sessions have no
-//! such endpoints, what only looks has one while it looks. And a file that is cut short ends who
-//! reads beyond its end by SIGBUS.
+//! and a process that overwrites them can aim them at the memory of that thread's process; sessions
+//! have no such endpoints, what only looks has one while it looks. And a file that is cut short
+//! ends a process that reads beyond its end by SIGBUS.
 //!
 //! # Crashes
 //!
 //! | died | what is left | who repairs it, when |
 //! | --- | --- | --- |
 //! | creating a region | a hidden file | the next creator |
-//! | drawing its origin | a region without one, perhaps a skipped one | whoever opens it draws one |
+//! | drawing its origin | a region without one, perhaps a skipped one | the next opener draws one |
 //! | attaching | a claimed place | the next attacher |
-//! | attached | a place whose beacon is out | whoever looks or waits, within microseconds |
-//! | a server, with places of clients elsewhere | places whose beacons are out; alive until their leases end | the next server, or whoever looks then |
+//! | attached | a place whose beacon is out | a process that looks or waits, within microseconds |
+//! | a server, with places of clients elsewhere | places whose beacons are out; alive until their leases end | the next server, or a process that looks then |
 //! | keeping a lane | the same; its gate open until then | the same, behind a barrier |
 //! | within a verb | all of its effect, or none; a longer write may be torn | |
 //! | sending | a claimed cell | its receiver passes over it |
 //! | between a change and its ring | sleepers who were not woken | they look again within 2 s |
 //! | asleep | an armed bell, a watched beacon | the next change rings once in vain |
-//! | growing a region | a longer file of the old size | the next who grows it |
+//! | growing a region | a longer file of the old size | the next grower |
 //! | looking whether a region is used, to remove it | a mark of that | the next newcomer, behind the directory's lock |
-//! | removing a region | a retired region | the next who opens it creates it anew |
+//! | removing a region | a retired region | the next opener creates it anew |
 
 mod barrier;
 mod beacon;

@@ -215,7 +215,7 @@ pub(super) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
     point();
     // The kernel compares and goes to sleep under a lock: nobody is chosen in between.
     let differs = |source: &Source| {
-        // SAFETY: whoever makes a source keeps its word until it has slept on it.
+        // SAFETY: a thread that makes a source keeps its word until it has slept on it.
         let word = unsafe { &*source.word };
         word.0.load(Ordering::SeqCst) != source.expected
     };
@@ -259,7 +259,7 @@ pub(super) fn boot_time() -> Nanos {
     NOW.get()
 }
 
-/// Wakes whoever sleeps on this word.
+/// Wakes the sleepers on this word.
 pub(super) fn wake_all(word: &AtomicU32) {
     point();
     let woken: Vec<_> = SLEEPERS.with_borrow_mut(|sleepers| {

@@ -28,7 +28,7 @@ pub enum SystemKind {
 
 /// Locks of the C library, shared by the processes that open one file; each has a line.
 ///
-/// Whoever may write the file is trusted, as with a region: it belongs to one user.
+/// Every process that may write the file is trusted, as with a region: it belongs to one user.
 #[derive(Debug)]
 pub struct SystemMutexes {
     base: NonNull<Line>,

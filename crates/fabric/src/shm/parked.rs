@@ -40,8 +40,8 @@ impl Parked {
 }
 
 /// Whether spinning pays for an endpoint: with more waiters than processors it steals the time of
-/// whoever is waited for. A wait that spins in vain halves the spins of the next, one that is
-/// rewarded doubles them, and one wait in some tries again.
+/// the thread that is waited for. A wait that spins in vain halves the spins of the next, a
+/// rewarded one doubles them, and one wait in some tries again.
 #[derive(Debug)]
 pub(super) struct Spinning {
     allowance: Cell<u32>,

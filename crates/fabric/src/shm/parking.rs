@@ -1,10 +1,10 @@
 //! Sleeping and waking: futexes in the region, and a bell that costs nothing while nobody sleeps.
 //!
-//! A [`Bell`] is one word: bit 0 says that somebody may sleep on it, the rest counts how often it
+//! A [`Bell`] is one word: bit 0 says that a thread may sleep on it, the rest counts how often it
 //! rang. A sleeper arms it, looks once more at what it waits for, and sleeps while the word is as
-//! it armed it. Whoever changes what others wait for looks at the bell afterwards and rings only
-//! if it is armed; ringing disarms it. Both sides are sequentially consistent, so one of them sees
-//! the other: either the sleeper sees the change, or the changer sees the armed bell.
+//! it armed it. A changer changes what others wait for, looks at the bell afterwards, and rings
+//! only if it is armed; ringing disarms it. Both sides are sequentially consistent, so one of them
+//! sees the other: either the sleeper sees the change, or the changer sees the armed bell.
 //!
 //! A sleeper that dies leaves an armed bell behind: the next change rings once in vain and
 //! disarms it. A changer that dies between its change and its ring leaves sleepers behind: every
@@ -17,7 +17,7 @@ use super::primitive::{AtomicU32, Ordering, Planted, Source, planted, wake_all};
 const ARMED: u32 = 1;
 const RING: u32 = 2;
 
-/// Somebody may sleep on this word.
+/// A word on which threads may sleep.
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub(super) struct Bell(AtomicU32);

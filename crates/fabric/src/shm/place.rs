@@ -37,10 +37,10 @@ crate::word! {
 pub(super) enum Phase {
     /// Nobody is in it: never used, left, or its owner's death was noticed.
     Vacant = 0,
-    /// Somebody is moving in, who has the place's latch. For who finds it with the latch in its own
-    /// hands it is what a crashed attacher left behind.
+    /// An attacher is moving in and has the place's latch. Found by another holder of the latch, it
+    /// is what a crashed attacher left behind.
     Claimed = 1,
-    /// Somebody is in it, alive unless the beacon is out.
+    /// Its owner is in it, alive unless the beacon is out.
     Occupied = 2,
 }
 

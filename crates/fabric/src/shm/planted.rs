@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(shuttle), expect(unreachable_pub, reason = "the scheduler's tests plant them"))]
 pub enum Planted {
-    /// Whoever changes a word rings before it does.
+    /// A changer of a word rings before it changes it.
     RingsEarly,
-    /// Whoever is about to sleep does not look again once it has armed the bells.
+    /// A sleeper does not look again once it has armed the bells.
     LooksOnce,
     /// A ring wakes the sleepers before the bell says that it rang.
     WakesFirst,

@@ -38,7 +38,7 @@ pub const REGION: RegionId = RegionId(1);
 /// Bytes in the longest name of a region.
 const NAME_BYTES_MAX: usize = 200;
 
-/// How to open a region. Capacities matter only to whoever creates it.
+/// How to open a region. Capacities matter only to its creator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
@@ -184,7 +184,7 @@ impl Region {
                     floor = floor.max(Self::clear_retired(dir, &options.name)?);
                 }
             }
-            // Somebody else may be quicker; then that one is found.
+            // Another creator may be quicker; then its region is found.
             Self::install(dir, options, floor)?;
         }
     }
@@ -645,7 +645,7 @@ enum Fate {
 /// What there is of a region's name.
 enum Found {
     Whole(Region),
-    /// Nothing that can be used; somebody removes it, or died in that.
+    /// Nothing that can be used: a process removes the region, or died while it did.
     Retired,
     Nothing,
 }
@@ -659,7 +659,7 @@ fn draw_origin(
 ) -> Result<Option<Origin>, ConnectError> {
     let word = &memory.header().origin;
     let is_inhabited = memory.taken().first_from(1, sound.layout.capacity.places()).is_some();
-    // Whoever moved in did so after it was there.
+    // Every attacher moved in after the origin was there.
     if is_inhabited && word.load(Ordering::SeqCst) == 0 {
         return Ok(None);
     }

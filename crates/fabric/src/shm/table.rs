@@ -1,8 +1,8 @@
 //! The table of endpoints: moving in and out, life and death, retirement.
 //!
-//! A place is claimed by whoever has its latch ([`latch`](super::latch)). Its owner then keeps a
-//! beacon burning ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)).
-//! Whoever finds both gone vacates the place; from then on a look at one word tells the death.
+//! A place is claimed by the holder of its latch ([`latch`](super::latch)). Its owner then keeps a
+//! beacon burning ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)). A
+//! process that finds both gone vacates the place; from then on a look at one word tells the death.
 //! Where a lane executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
 use std::io;
@@ -202,8 +202,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Clears the bits of this word whose places are vacant, or whose owners died. A place that
-    /// somebody is moving into stays as it is.
+    /// Clears the bits of this word whose places are vacant, or whose owners died. A place that an
+    /// attacher is moving into stays as it is.
     fn sweep(&self, word: usize) -> io::Result<()> {
         for index in taken::places_of(word, self.layout().capacity.places()) {
             if self.claimable(index).is_some()
@@ -472,7 +472,7 @@ impl Mapping {
         (vital != Vital::Dead && place.identity() == identity).then_some(info)
     }
 
-    /// Wakes whoever is in this place if it sleeps on its mailboxes.
+    /// Wakes the endpoint in this place if it sleeps on its mailboxes.
     fn wake(&self, index: u16) {
         for slot in (0..self.layout().capacity.slots).map(Slot) {
             let mailbox = self.mailbox(index, slot).expect("a slot of the table");

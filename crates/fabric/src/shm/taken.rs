@@ -1,9 +1,9 @@
-//! Which places may be occupied: a bit each, so that who looks around need not look at all.
+//! Which places may be occupied: a bit each, so that a look around need not visit all of them.
 //!
 //! A set bit may be stale; a clear bit is not. An attacher that has the place's latch
 //! ([`latch`](super::latch)) sets its bit before it moves in, and only an attacher that has the
 //! latch clears it, after it has seen the place vacant. So a bit is clear only while nobody is in
-//! the place, and whoever has learnt of an endpoint in any way sees its bit.
+//! the place, and a process that has learnt of an endpoint in any way sees its bit.
 //!
 //! A place that its owner left, or died in, keeps its bit until the 64 places that share a word
 //! are all taken: then an attacher looks which of them are vacant. So a place rests a while before

@@ -62,7 +62,7 @@ impl<K: PlaceKeeper> Shm<K> {
         })?;
         self.keeper.has_changed(old);
         bell.ring();
-        // Last, so that whoever asks for it at once finds it in a register.
+        // Last, so that a caller that asks for it at once finds it in a register.
         self.results.set_old(old);
         Ok(())
     }

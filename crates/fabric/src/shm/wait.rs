@@ -48,7 +48,7 @@ impl<K> Shm<K> {
         }
         if is_past(state.deadline) {
             if first {
-                // Whoever could end this wait may be another task of this thread: let it run.
+                // Another task of this thread may be the one to end this wait: let it run.
                 let until = state.deadline.unwrap_or(0);
                 let (key, waker) = (state.key, cx.waker().clone());
                 let pending = Pending { key, waker, until, is_last_resort: false };
@@ -74,7 +74,7 @@ impl<K> Shm<K> {
     }
 
     /// How often a wait of this endpoint slept until its last resort, 2 s, though it had a reason
-    /// to end: a wake-up was lost. Whoever dies between a change and its ring loses some.
+    /// to end: a wake-up was lost. An endpoint that dies between a change and its ring loses some.
     pub fn late_wakes(&self) -> u64 {
         self.parked.borrow().late
     }
@@ -117,7 +117,7 @@ impl<K> Shm<K> {
         if let Some(peer) = wait.peers.iter().find(|peer| self.is_dead(**peer)) {
             return Some(Woken::PeerGone(*peer));
         }
-        // Whoever may do nothing any more should learn it; its next verb says why.
+        // A waiter that may do nothing any more should learn it; its next verb says why.
         (!self.control().is_open()).then_some(Woken::Changed)
     }
 

@@ -120,8 +120,8 @@ pub(super) mod call {
     pub(in super::super) const TETHER: u8 = 4;
     /// The client's lease begins anew.
     pub(in super::super) const RENEW: u8 = 5;
-    /// Whoever had a tether of this lane by an earlier server has the one of this secret, or is
-    /// gone.
+    /// Every process that had a tether of this lane by an earlier server has the one of this
+    /// secret, or is gone.
     pub(in super::super) const TIED: u8 = 6;
 }
 

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::history::mix;
 
-/// A write came too late: somebody with a higher token has written already.
+/// A write came too late: a client with a higher token has written already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the token {token} is stale: {highest} has been seen")]
 pub struct Stale {
@@ -84,7 +84,7 @@ impl Fence {
         Self { register, grants: 0, latest: 0, refused: 0, violation: None }
     }
 
-    /// Somebody is granted the lock exclusively: the how manieth that is.
+    /// A client is granted the lock exclusively: the how manieth that is.
     pub fn granted(&mut self) -> u64 {
         self.grants += 1;
         self.grants

@@ -124,7 +124,7 @@ impl Ledger {
         (self.readers, self.updaters, self.writers) = (0, 0, 0);
     }
 
-    /// Times somebody entered.
+    /// Times a client entered.
     pub fn grants(&self) -> u64 {
         self.grants
     }

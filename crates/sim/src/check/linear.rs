@@ -84,7 +84,7 @@ impl<O> History<O> {
     /// The most operations that may be under way at one time, those that never return included.
     pub const UNDER_WAY_MAX: usize = u128::BITS as usize;
 
-    /// Somebody calls an operation.
+    /// A client calls an operation.
     pub fn call(&mut self, operation: O) -> Called {
         let number = self.operations.len();
         self.operations.push(operation);
@@ -198,7 +198,8 @@ mod tests {
     use ValueOperation::{Read, Write};
 
     /// The definition: some order of all operations that returned and of some that did not, in
-    /// which whoever returned before another was called comes first, and every answer is right.
+    /// which an operation that returned before another was called comes first, and every answer is
+    /// right.
     fn has_an_order(history: &History<ValueOperation>) -> bool {
         let count = history.len();
         let (mut called, mut returned) = (vec![0; count], vec![usize::MAX; count]);
@@ -236,7 +237,7 @@ mod tests {
         })
     }
 
-    /// A history of a few clients whose reads see anything that somebody writes.
+    /// A history of a few clients whose reads see anything that any of them writes.
     fn random_history(mut draw: impl FnMut(usize) -> usize) -> History<ValueOperation> {
         let mut history = History::default();
         let mut busy: [Option<(Called, ValueOperation)>; 3] = [None; 3];

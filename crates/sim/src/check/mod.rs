@@ -5,7 +5,7 @@
 //! [`Ranges`] who is inside which range; [`Register`] is a resource that tokens protect and
 //! [`Fence`] its judge; a [`History`] tells whether what clients saw of an object can be explained
 //! by one operation after the other. What a world must look like when all have left is asked of the
-//! world itself. A deadlock needs no judge: a world in which nothing can happen and somebody waits
+//! world itself. A deadlock needs no judge: a world in which nothing can happen and a task waits
 //! ends with [`Ended::Deadlock`](crate::Ended::Deadlock).
 
 mod fairness;

@@ -41,7 +41,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// A client died: its ranges are nobody's, once whoever repairs says so.
+    /// A client died: its ranges are nobody's, once the repairer says so.
     pub fn forget(&mut self, who: u16) {
         self.held.retain(|(holder, ..)| *holder != who);
     }

@@ -2,13 +2,14 @@
 
 use crate::history::mix;
 
-/// Who has to do with one lock, and which of those who try it may fail. Clients are numbers below
-/// 64.
+/// Which clients have to do with one lock, and which of those that try it may fail. Clients are
+/// numbers below 64.
 ///
 /// A try may fail if at some moment between its first verb and its end a client that lives has the
-/// lock incompatibly, or wants it, or is about to release it: whoever may be in the way counts, so
-/// that this judge never objects wrongly. Others that try as well count as long as one of them may
-/// be granted: tries that refuse each other are found out when the last of them has failed.
+/// lock incompatibly, or wants it, or is about to release it: every client that may be in the way
+/// counts, so that this judge never objects wrongly. Others that try as well count as long as one
+/// of them may be granted: tries that refuse each other are found out when the last of them has
+/// failed.
 #[derive(Clone, Debug, Default)]
 pub struct Tries {
     /// A bit for each client that has or wants the lock: from before its first verb until it has
@@ -153,8 +154,8 @@ impl Tries {
         self.refused.len() == before
     }
 
-    /// Of those in `counting`, who has or wants the lock besides `who`, and may be in the way of
-    /// somebody who wants to share it.
+    /// The clients in `counting` that have or want the lock besides `who`, and may be in the way of
+    /// a client that wants to share it.
     pub fn in_the_way(&self, who: u16, counting: u64) -> u64 {
         self.concerned & counting & !self.reading & !(1 << who)
     }
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn beside_nobody_there_is_no_reason() {
         assert!(!fails(false, ALL, |_, _| {}));
-        // Somebody had it before.
+        // Another client had it before.
         let before = |tries: &mut Tries, begun: bool| {
             if !begun {
                 tries.opens(1);

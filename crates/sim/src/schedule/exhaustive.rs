@@ -7,7 +7,7 @@
 //!
 //! A run that ends where it has been before may go round for ever. So it is remembered as well
 //! which state follows which, and when every run has been, [`Exhaustive::doomed`] are the states
-//! from which no run ends as it should: whatever happens, somebody waits.
+//! from which no run ends as it should: whatever happens, a task waits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -31,7 +31,7 @@ pub struct Pct {
     /// The most steps of any run so far.
     steps_max: u32,
     step: u32,
-    /// The steps at which somebody falls behind.
+    /// The steps at which an actor falls behind.
     changes: Vec<u32>,
     /// By actor; 0 until it is first seen.
     priorities: Vec<u64>,

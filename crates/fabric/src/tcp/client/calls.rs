@@ -102,8 +102,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Whoever had a tether of this lane by an earlier server has this one, or is gone. Where that
-    /// is not heard, the next one knows of this one no better.
+    /// Every process that had a tether of this lane by an earlier server has this one, or is gone.
+    /// Where that is not heard, the next one knows of this one no better.
     fn tell_tied(&self, lane: u32, secret: u128) {
         let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
         let told = self.ask_until((until, false), |frame| {

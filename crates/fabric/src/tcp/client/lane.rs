@@ -679,9 +679,9 @@ impl Endpoint for TcpLane {
     }
 
     fn occupied_from(&self, index: u16) -> Option<u16> {
-        // Whoever goes through all of them reads once: among hundreds of clients that count each
-        // other, a system call for each is more than all that they say. What this lane has learnt
-        // of an endpoint came behind the news of it.
+        // A caller that goes through all of them reads once: among hundreds of clients that count
+        // each other, a system call for each is more than all that they say. What this lane has
+        // learnt of an endpoint came behind the news of it.
         if index <= 1 {
             self.channel.read_now(&self.bell);
         }

@@ -156,7 +156,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Whoever had a tether of this lane by the last server has this one, or is gone: if it stands.
+    /// Every process that had a tether of this lane by the last server has this one, or is gone: if
+    /// it stands.
     fn hear_of_a_tether(
         &mut self,
         number: usize,
@@ -356,8 +357,8 @@ impl Executor {
         true
     }
 
-    /// Tells what all must know before a verb's end is known. Whoever reads of an endpoint would
-    /// know whether it lives, and nobody here may have waited for its death.
+    /// Tells what all must know before a verb's end is known. A reader of an endpoint's record
+    /// wants to know whether it lives, and perhaps nobody here has waited for its death.
     fn tell_effects(
         &mut self,
         number: usize,

@@ -104,8 +104,8 @@ pub(crate) async fn read_word<E: Endpoint>(endpoint: &E, addr: Addr) -> Result<u
     Ok(endpoint.old() as u64)
 }
 
-/// Compares and swaps a word to which neither value ever comes back. Whoever made the change, the
-/// word that is returned is `compare` or `swap` where it is made.
+/// Compares and swaps a word to which neither value ever comes back. Whichever client made the
+/// change, the word that is returned is `compare` or `swap` where it is made.
 pub(crate) async fn swap_once<E: Endpoint>(
     endpoint: &E,
     addr: Addr,

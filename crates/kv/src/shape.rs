@@ -71,7 +71,7 @@ pub struct Shape {
     /// grows by is taken from the chunks.
     pub index_bytes: u64,
     /// Which index it is, as [`Index::tag`](crate::Index::tag) says, in its lowest
-    /// [`Shape::TAG_BITS`]. The bits above are for whoever makes the store, and decided with it.
+    /// [`Shape::TAG_BITS`]. The bits above are for the maker of the store, and decided with it.
     pub index_tag: u64,
 }
 

@@ -214,7 +214,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         self.install(held, step, kind, &prefix, &below).await
     }
 
-    /// Freezes a node, whoever else does, and returns what its slots said.
+    /// Freezes a node, whichever other clients do so too, and returns what its slots said.
     async fn freeze(&self, node: Node) -> Result<Vec<Entry>, WriteError> {
         let start = self.shape.block_addr(node.number).plus(node.body_at() as u64 * 8);
         for _ in 0..TURNS_MAX {

@@ -1,7 +1,7 @@
 //! How writers of one key keep out of each other's way.
 //!
 //! A scheme decides who tries when; it decides nothing about what is right. A writer whose turn it
-//! is changes the slot by a compare like any other, so that whoever has lost a lock, or does
+//! is changes the slot by a compare like any other, so that a writer that has lost a lock, or does
 //! without one, does no harm but to wait.
 
 mod backoff;

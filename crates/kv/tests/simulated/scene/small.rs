@@ -135,7 +135,7 @@ pub struct Explored {
     pub ends: u64,
     /// Runs that were cut off, since a client had begun anew too often.
     pub cut: u64,
-    /// Of the ends, those in which somebody died or was stopped.
+    /// Of the ends, those in which a client died or was stopped.
     pub befallen: u64,
     /// The most choices of one run.
     pub depth_max: u64,

@@ -93,7 +93,7 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: true,
     },
     Toy {
-        title: "whoever waits is granted when the holder dies, and not woken before",
+        title: "a waiter is granted when the holder dies, and not woken before",
         args: "takeover --kills 20 --waiters 4 --json",
         each: &[Expect::Excludes, Expect::Positive("kills"), Expect::AtMost("/idle_wakeups", 0.0)],
         repeats: false,

@@ -81,7 +81,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=ACQUISITIONS_MAX as i64))]
     pub acquisitions: u16,
-    /// How many locks there are. Whoever holds one may acquire the next as well: in mode
+    /// How many locks there are. A client that holds one may acquire the next as well: in mode
     /// `exhaustive` always, in modes that draw scenarios now and then.
     #[arg(
         long,
@@ -107,16 +107,16 @@ pub struct CheckArgs {
     /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
     pub crashes: u32,
-    /// How often somebody gives up: in mode `exhaustive` whenever it waits, for the lock, while it
+    /// How often a client gives up: in mode `exhaustive` whenever it waits, for the lock, while it
     /// holds, or for its release to end. Modes that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
     pub cancels: u32,
-    /// How often somebody is stopped: in mode `exhaustive` at any verb, for three leases where
+    /// How often a client is stopped: in mode `exhaustive` at any verb, for three leases where
     /// holds end by themselves, else as long as the schedule likes. Modes that draw scenarios draw
     /// this too.
     #[arg(long, default_value_t = 0)]
     pub pauses: u32,
-    /// How often somebody is stopped until all others have come to an end: in mode `exhaustive` at
+    /// How often a client is stopped until all others have come to an end: in mode `exhaustive` at
     /// any verb and in any wait before it is granted the lock. Modes that draw scenarios draw this
     /// too. For locks that pass over the stopped; others are left out.
     #[arg(long, default_value_t = 0)]
@@ -157,8 +157,8 @@ pub struct CheckArgs {
     /// scenarios draw this too, of locks that divide.
     #[arg(long)]
     pub divides: bool,
-    /// Whoever acquires units of a lock while it holds others (`--ranges A-B+C-D`) first gives up
-    /// what it has beside those that it wants, and takes no more than it wants.
+    /// A client that acquires units of a lock while it holds others (`--ranges A-B+C-D`) first
+    /// gives up what it has beside those that it wants, and takes no more than it wants.
     #[arg(long)]
     pub refines: bool,
     /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a

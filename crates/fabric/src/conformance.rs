@@ -267,10 +267,10 @@ macro_rules! conformance_cases {
             the_table_names_the_living
             a_newcomer_knows_itself
             a_newcomer_knows_those_who_came_before
-            whoever_sees_a_newcomers_write_knows_it
-            whoever_reads_a_newcomers_record_knows_it
-            whoever_gets_a_newcomers_message_knows_it
-            whoever_hears_of_a_newcomer_knows_it
+            a_reader_of_a_newcomers_write_knows_it
+            a_reader_of_a_newcomers_record_knows_it
+            a_receiver_of_a_newcomers_message_knows_it
+            a_peer_that_hears_of_a_newcomer_knows_it
             a_successor_is_known_by_its_own_name
             what_the_dead_did_stays
             the_stale_are_refused
@@ -278,7 +278,7 @@ macro_rules! conformance_cases {
             the_stale_are_refused_in_every_link
             the_stale_send_nothing
             a_stale_verb_stays_refused_after_another_reset
-            whoever_attaches_after_a_reset_is_served;
+            an_attacher_after_a_reset_is_served;
         records:
             a_record_lies_in_memory_of_its_own
             what_is_published_is_read_by_others(with_pair_and_line)

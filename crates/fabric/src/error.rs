@@ -177,7 +177,7 @@ pub enum ConnectError {
     },
     /// Another process, which may be stopped, removes a region, and the time allowed by
     /// [`Options::patience`](crate::shm::Options) has passed.
-    #[error("{path:?} is locked by somebody who removes a region there")]
+    #[error("{path:?} is locked by a process that removes a region there")]
     Locked {
         /// The file that is locked.
         path: PathBuf,

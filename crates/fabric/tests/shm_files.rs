@@ -325,7 +325,7 @@ fn concurrent_creators_make_one_region() {
 /// Who was stopped after a region had its name, and before it had an origin, is waited for by
 /// nobody; and what was overwritten is not drawn again.
 #[test]
-fn a_region_without_an_origin_gets_one_from_whoever_finds_it() {
+fn a_region_without_an_origin_gets_one_from_its_finder() {
     let dir = TestDir::new("no-origin");
     let before = dir.region().origin();
     let file = File::options().write(true).open(file_of(&dir)).unwrap();

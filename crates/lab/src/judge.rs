@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_overlaps_a_writer_is_seen() {
+    fn an_overlap_with_a_writer_is_seen() {
         for (outer, inner) in [
             (Mode::Exclusive, Mode::Exclusive),
             (Mode::Exclusive, Mode::Shared),

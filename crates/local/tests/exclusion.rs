@@ -85,7 +85,7 @@ fn exclusive_ranges_exclude() {
 }
 
 #[test]
-fn readers_and_writers_exclude_whoever_is_preferred() {
+fn readers_and_writers_exclude_whichever_is_preferred() {
     for preference in [Preference::Readers, Preference::Writers] {
         let (lock, room) = (ListRw::new(preference), Room::new());
         crowd(|chance| {

@@ -687,7 +687,7 @@ fn hint_of_untrusted(path: &Path) -> String {
     let shown = path.display();
     match path {
         _ if path.is_symlink() => {
-            "remove it: it is a link, and whoever made it chooses where it leads".to_owned()
+            "remove it: it is a link, and its maker chooses where it leads".to_owned()
         }
         _ if !path.is_dir() => {
             format!("`chmod 600 {shown}` if it is a file of yours, or remove it")

@@ -129,7 +129,7 @@ fn after_a_revocation_verbs_in_flight_take_no_effect() {
 }
 
 #[test]
-fn a_restarted_node_refuses_whoever_was_there_before() {
+fn a_restarted_node_refuses_those_of_before() {
     let (world, base) = world(Weakness::FULL, 0);
     let other = world.node();
     let elsewhere = world.region(other, 64);

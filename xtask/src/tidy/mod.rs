@@ -24,7 +24,7 @@ use anyhow::Result;
 use tree::{Rule, Tree};
 
 /// Every rule, with the name that people see.
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("parses", rust::parses),
     ("function length", length::functions),
     ("file length", length::files),
@@ -37,6 +37,7 @@ const RULES: [(&str, Rule); 14] = [
     ("dead links", links::dead),
     ("named pages", words::named_pages),
     ("banned words", words::banned),
+    ("vague words", words::vague),
     ("locks", locks::kept),
     ("promises", promises::kept),
 ];

@@ -15,6 +15,9 @@ const BANNED: [(&str, &str); 7] = [
     ("../shared", "a path out of the repository"),
 ];
 
+/// Words of comments and pages that leave open of which role they speak.
+const VAGUE: [&str; 4] = ["whoever", "whomever", "somebody", "someone"];
+
 /// This folder speaks about words it bans.
 const EXEMPT: &str = "xtask/src/tidy/";
 
@@ -29,6 +32,27 @@ pub(super) fn banned(tree: &Tree) -> Vec<Finding> {
         for (index, line) in file.text.lines().enumerate() {
             for (word, wrong) in BANNED.iter().filter(|(word, _)| stands_in(line, word)) {
                 let message = format!("`{word}`: {wrong}");
+                findings.push(Finding::new(&file.path, index + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Comments and pages say waiter, holder, newcomer or repairer.
+pub(super) fn vague(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in judged(tree) {
+        let is_rust = file.path.ends_with(".rs");
+        if !is_rust && !file.path.ends_with(".md") {
+            continue;
+        }
+        let is_said = |line: &&str| !is_rust || line.trim_start().starts_with("//");
+        let lines = file.text.lines().enumerate().filter(|(_, line)| is_said(line));
+        for (index, line) in lines {
+            let line = line.to_lowercase();
+            for word in VAGUE.iter().filter(|word| stands_in(&line, word)) {
+                let message = format!("`{word}`: name the role");
                 findings.push(Finding::new(&file.path, index + 1, message));
             }
         }
@@ -86,6 +110,14 @@ mod tests {
     fn paths_of_one_machine_are_found() {
         let text = "ok\ncd /work/tree\nsee ../shared/notes\n";
         assert_eq!(places(banned, &[("run", text)]), ["run:2", "run:3"]);
+    }
+
+    #[test]
+    fn comments_and_pages_name_roles() {
+        let rust =
+            "//! Whoever waits.\nlet text = \"somebody\";\n    // A waiter; someone's lock.\n";
+        let files = [("a.rs", rust), ("b.md", "Nobody.\nSomebody.\n"), ("c.toml", "whoever")];
+        assert_eq!(places(vague, &files), ["a.rs:1", "a.rs:3", "b.md:2"]);
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub fn a_newcomer_knows_those_who_came_before<S: Stage>(stage: &mut S) {
     knows(&newcomer, e.id());
 }
 
-pub fn whoever_sees_a_newcomers_write_knows_it<S: Stage>(stage: &mut S) {
+pub fn a_reader_of_a_newcomers_write_knows_it<S: Stage>(stage: &mut S) {
     let (e, addr) = (stage.endpoint(), stage.scratch(64));
     for turn in 1..=3 {
         let newcomer = stage.newcomer();
@@ -120,7 +120,7 @@ pub fn whoever_sees_a_newcomers_write_knows_it<S: Stage>(stage: &mut S) {
     }
 }
 
-pub fn whoever_reads_a_newcomers_record_knows_it<S: Stage>(stage: &mut S) {
+pub fn a_reader_of_a_newcomers_record_knows_it<S: Stage>(stage: &mut S) {
     let (e, newcomer) = (stage.endpoint(), stage.newcomer());
     newcomer.publish(Slot(0), 0, 7);
     stage.run(async {
@@ -130,7 +130,7 @@ pub fn whoever_reads_a_newcomers_record_knows_it<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn whoever_gets_a_newcomers_message_knows_it<S: Stage>(stage: &mut S) {
+pub fn a_receiver_of_a_newcomers_message_knows_it<S: Stage>(stage: &mut S) {
     let (e, newcomer) = (stage.endpoint(), stage.newcomer());
     let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
     stage.run(async {
@@ -140,7 +140,7 @@ pub fn whoever_gets_a_newcomers_message_knows_it<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn whoever_hears_of_a_newcomer_knows_it<S: Stage>(stage: &mut S) {
+pub fn a_peer_that_hears_of_a_newcomer_knows_it<S: Stage>(stage: &mut S) {
     let (e, third, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
     let newcomer = stage.newcomer();
     stage.run(async {
@@ -242,7 +242,7 @@ pub fn a_stale_verb_stays_refused_after_another_reset<S: Stage>(stage: &mut S) {
     }
 }
 
-pub fn whoever_attaches_after_a_reset_is_served<S: Stage>(stage: &mut S) {
+pub fn an_attacher_after_a_reset_is_served<S: Stage>(stage: &mut S) {
     let old = stage.endpoint();
     if !stage.reset() {
         return;

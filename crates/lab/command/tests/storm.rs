@@ -27,7 +27,7 @@ fn at_boundaries(row: &Value) -> u64 {
 }
 
 #[test]
-fn survivors_are_granted_and_nobody_overlaps_whoever_dies() {
+fn survivors_are_granted_and_nobody_overlaps_the_dead() {
     let rows = rows("--kills 200");
     assert!(rows.iter().map(|row| number(row, "kills")).sum::<u64>() >= 200);
     for row in &rows {
@@ -48,7 +48,7 @@ fn clients_die_at_moments_of_every_kind() {
 }
 
 #[test]
-fn parts_of_locks_are_held_beside_each_other_and_whoever_dies() {
+fn parts_of_locks_are_held_beside_each_other_and_the_dead() {
     for protocol in ["citron", "citron-rw", "segments:n=64:units=16"] {
         let row = &rows(&format!("--protocol {protocol} --kills 100"))[0];
         assert_eq!((number(row, "violations"), number(row, "stalls")), (0, 0), "{row}");

@@ -19,7 +19,7 @@ fn rows(arguments: &str) -> Vec<Value> {
 }
 
 #[test]
-fn whoever_waits_is_granted_when_the_holder_dies_and_is_not_woken_before() {
+fn a_waiter_is_granted_when_the_holder_dies_and_is_not_woken_before() {
     let rows = rows("--kills 5 --waiters 3 --resident 4");
     let protocols: Vec<&str> = rows.iter().map(|row| row["protocol"].as_str().unwrap()).collect();
     assert!(protocols.contains(&"mcs") && protocols.contains(&"shiftlock"), "{protocols:?}");

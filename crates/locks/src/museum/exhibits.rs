@@ -149,7 +149,7 @@ exhibits! {
     "lost-wake-up", Sound, LostWakeUp::default(), true, false, Nothing,
         "a waiter compares with what it sees after it has decided to wait";
     "forgotten-handover", ForgottenHandover, Mcs::default(), true, true, Nothing,
-        "whoever finds somebody in line when it closes thinks that it has released";
+        "a holder that finds a waiter in line when it closes thinks that it has released";
     "unbumped-generation", UnbumpedGeneration, Mcs::default(), true, true, Nothing,
         "a repair begins no new generation";
     "wrapped-counter", WrappedCounter, patient_shiftlock(), true, true, Nothing,
@@ -169,7 +169,7 @@ exhibits! {
     "late-handover", RenewalUnread, leased_shiftlock(), true, true, Nothing,
         "a handover that comes after a reset is believed";
     "leased-by-clock", Sound, LeasedByClock, true, true, Nothing,
-        "a lease that ends at an hour, on whoever's clock";
+        "a lease that ends at an hour, on any client's clock";
     "torn-read", Sound, TornStamp, true, false, Nothing,
         "16 bytes that were read together belong together";
     "zombie-write", ZombieWrite, Cas::without_backoff(), true, true, Nothing,
@@ -177,7 +177,7 @@ exhibits! {
     "suspected-is-not-dead", SuspectedIsNotDead, Cas::without_backoff(), true, true, Nothing,
         "a slow holder is taken for dead";
     "leak-on-cancel", Sound, Mcs::default(), false, true, Nothing,
-        "whoever gives up does not settle";
+        "a waiter that gives up does not settle";
     "riding-read", Sound, RidingRead, true, false, Nothing,
         "a release overtakes the read before it";
     "repair-without-drain", RepairWithoutDrain, Mcs::default(), true, true, Nothing,
@@ -242,17 +242,17 @@ exhibits! {
     "reader-unseen", ReaderUnseen, citron_rw(), true, true, Nothing at 4 locks,
         "a reader of a range notifies nobody, and a writer above overlooks it";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
-        "whoever tries at the right moment is served, however long another waits";
+        "a try at the right moment is served, however long another client waits";
     "two-pass", Sound, two_pass(), true, true, OneMayPass,
         "two that come later pass between two writers of the line, where one may";
     "reader-writer", Sound, RetryOnFail, true, false, WritersKeepReadersOut,
         "readers come in beside readers while a writer waits";
     "try-believes-the-dead", Sound, Cas::without_backoff(), true, true, TriesTellTruth,
-        "whoever tries takes the lock for held, though its holder is dead";
+        "a try takes the lock for held, though its holder is dead";
     "ghost-in-line", Sound, patient_shiftlock(), true, true, Withdraws,
         "who withdraws stays in line until it is granted, and keeps readers out";
     "waits-for-the-stopped", Sound, Mcs::default(), true, true, PassesOverStopped,
-        "whoever stands behind a waiter that is stopped waits as long as that";
+        "a waiter behind one that is stopped waits as long as that";
     // The number of an exhibit decides what is drawn for it: new ones come last.
     "looks-at-once", LooksAtOnce, timed_citron(), true, true, Nothing at 4 locks,
         "Citron with clocks: the owner of a node looks below before those have had their time that \

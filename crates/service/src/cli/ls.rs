@@ -18,7 +18,7 @@ use super::report::{Exit, Failure, print, say};
 ///
 /// Shows locks that are held or awaited, or whose holder is dead; with --all, every name that the
 /// region remembers.
-/// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
+/// WHO says what a client does there: holds or waits, "stopped" if its process is; dead, a holder
 /// whose lock the next one that asks takes over; orphaned, a command whose `farlock` was killed
 /// with its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that
 /// died, and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need

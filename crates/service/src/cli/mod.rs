@@ -105,7 +105,7 @@ fn begin(command: Command) -> Result<Exit, Failure> {
     }
     if let Some(taken) = &options.instead_of {
         let (taken, dir) = (taken.display(), options.dir.display());
-        say(format_args!("farlock: {taken} is somebody else's, so regions are in {dir}"));
+        say(format_args!("farlock: {taken} is another user's, so regions are in {dir}"));
     }
     run(command, &Places { options })
 }

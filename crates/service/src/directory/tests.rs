@@ -98,7 +98,7 @@ fn a_name_entered_by_many_at_once_has_one_lock() {
 }
 
 #[test]
-fn whoever_dies_at_any_verb_leaves_one_lock_a_name() {
+fn a_death_at_any_verb_leaves_one_lock_a_name() {
     let names = ["x", "y", "x"];
     let outcomes = [Outcome::Never, Outcome::Executed, Outcome::Late];
     let (mut crashes, mut seed) = (0, 0);

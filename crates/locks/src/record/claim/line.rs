@@ -278,8 +278,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
 
     /// When a waiter looks again at a word that changes. Where each look costs a trip, those that
     /// have found the lock held do so half as often, and hundreds together no oftener than some. Of
-    /// those that could have it one that gets a sign waits twice as long for the next: the one behind
-    /// a waiter that is stopped gets none.
+    /// those that could have it, one that gets a sign waits twice as long for the next: the one
+    /// behind a waiter that is stopped gets none.
     fn look_ns(self, watch: &Watch) -> Nanos {
         let is_held = watch.seen.is_some() && !watch.could_have;
         if self.rules.outside == 0 {

@@ -15,9 +15,9 @@ use authority::{Authority, Issued, take};
 /// them.
 ///
 /// `init` makes an authority, that certifies servers and clients, and one of each. A client's
-/// certificate says which regions it may use. Whoever has authority.key can make certificates for
-/// every region: keep it where no server and no client runs, if you can. Nothing but the list of
-/// revoked ones is ever overwritten.
+/// certificate says which regions it may use. A user who has authority.key can make certificates
+/// for every region: keep it where no server and no client runs, if you can. Nothing but the list
+/// of revoked ones is ever overwritten.
 ///
 /// Exit status: 0; 1 if a file is there already; 64 for wrong usage, 69 if a file cannot be used,
 /// 71 if the system refuses, or standard output cannot be written: then the files are there.

@@ -3,11 +3,18 @@
 
 mod stage;
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
 use farlock::Session;
 use stage::Stage;
 use stage::serving::Serving;
 
 const TURNS: usize = 40;
+
+/// More than a session has places by a server.
+const GIVEN_UP: usize = 5000;
 
 /// How often another session's try was refused.
 fn refused(other: &Session) -> bool {
@@ -54,5 +61,27 @@ fn what_was_released_is_free() {
         first.release().blocking().unwrap();
         assert!(!refused(&other), "split, {turn}");
         rest.release().blocking().unwrap();
+    }
+}
+
+#[test]
+fn requests_that_are_given_up_keep_no_other_out() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (one, other) = (server.session(), server.session());
+    let held = other.range("rows").exclusive(0..1).blocking().unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..GIVEN_UP {
+        let request = pin!(one.range("rows").exclusive(0..1).acquire());
+        assert!(request.poll(&mut cx).is_pending(), "another session holds it");
+    }
+    let limit = Duration::from_secs(60);
+    let elsewhere = one.range("columns").exclusive(0..1).within(limit).blocking().unwrap();
+    // Behind those that were given up, but for few none was asked for.
+    let behind = one.range("rows").exclusive(1..2).within(limit).blocking().unwrap();
+    held.release().blocking().unwrap();
+    let same = one.range("rows").exclusive(0..1).within(limit).blocking().unwrap();
+    for held in [elsewhere, behind, same] {
+        held.release().blocking().unwrap();
     }
 }

@@ -12,7 +12,7 @@
 //! wakes every wait anyway. With nothing to do the thread sleeps on a condition variable and costs
 //! nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use farlock_fabric::{
 };
 
 use super::pool::{AnyCell, HasLane, Place, PlaceCell};
-use super::state::{Hub, Inbox, Job, Name, Order, RangeJob, Work};
+use super::state::{Hub, Inbox, Job, Name, Order, RangeAsking, RangeJob, Work};
 use super::waiter::{Outcome, Report, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
@@ -41,6 +41,11 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// How often a waiter looks whether the region's file is still there, in nanoseconds.
 pub(super) const LOOK_FOR_REGION_NS: Nanos = 50_000_000;
+
+/// So many acquisitions of a table of ranges that were given up may be under way by a server when
+/// the next one begins. To undo one takes some trips: tasks that give up again and again would have
+/// the thread undo ever more of them, and leave no place to the others.
+const LEAVING_MAX: usize = 16;
 
 /// Places made at one time.
 const PLACES_AT_ONCE: usize = 2;
@@ -171,6 +176,8 @@ struct Worker {
     hub: Arc<Hub>,
     tether: Tether,
     tasks: Vec<Task>,
+    /// Acquisitions of ranges that have not begun: see [`LEAVING_MAX`].
+    queued: VecDeque<RangeJob>,
     /// By which the thread sleeps and looks whether the region has ended.
     home: Lane,
     keepers: HashMap<u16, Keeper>,
@@ -184,6 +191,8 @@ struct Task {
     /// Whose place in line this is; that of a range is nobody's but the task's.
     name: Option<Arc<Name>>,
     future: Pin<Box<dyn Future<Output = ()>>>,
+    /// What is asked for by it, if that is a range of a server's.
+    asking: Option<RangeAsking>,
     /// Where the place lies by which it stands in line.
     cell: Rc<dyn AnyCell>,
 }
@@ -194,8 +203,16 @@ impl Worker {
         let opened = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND));
         let directory = opened.map_err(|error| SessionError::of_names(&region, error))?;
         let hub = Arc::new(Hub::new(region, home.id(), directory, tether == Tether::Tied));
-        let (tasks, keepers, lingers_until) = (Vec::new(), HashMap::new(), None);
-        let mut worker = Self { hub, tether, tasks, home, keepers, lingers_until, _keeper: keeper };
+        let mut worker = Self {
+            hub,
+            tether,
+            tasks: Vec::new(),
+            queued: VecDeque::new(),
+            home,
+            keepers: HashMap::new(),
+            lingers_until: None,
+            _keeper: keeper,
+        };
         // Where places are few an idle session has no more than its own.
         if worker.is_tied() || !worker.hub.region.has_few_places() {
             worker.make_places(false)?;
@@ -213,6 +230,7 @@ impl Worker {
             if let Some(reason) = self.look(head) {
                 return hub.end(reason);
             }
+            let begun = self.tasks.len();
             self.tasks.retain_mut(|task| {
                 let is_pending = task.future.as_mut().poll(&mut cx).is_pending();
                 if let (false, Some(name)) = (is_pending, &task.name) {
@@ -220,6 +238,10 @@ impl Worker {
                 }
                 is_pending
             });
+            let is_next = self.tasks.len() < begun && !self.queued.is_empty();
+            if is_next {
+                continue;
+            }
             if !self.tasks.is_empty() || hub.is_watched() || self.lingers() {
                 self.park(head);
             }
@@ -244,7 +266,7 @@ impl Worker {
             if hub.is_watched() && hub.is_far {
                 self.lingers_until = Some(Instant::now() + LINGER);
             }
-            let is_busy = !self.tasks.is_empty() || !jobs.is_empty();
+            let is_busy = !self.tasks.is_empty() || !jobs.is_empty() || !self.queued.is_empty();
             inbox.is_watching = is_busy || hub.is_watched() || self.lingers();
             let is_awake = inbox.is_watching || !due.is_empty() || !orders.is_empty();
             if !is_awake && given_back.is_empty() {
@@ -265,9 +287,11 @@ impl Worker {
             for work in jobs {
                 match work {
                     Work::Name(job) => self.begin(job),
+                    Work::Range(job) if job.asking().is_some() => self.queued.push_back(job),
                     Work::Range(job) => self.begin_range(job),
                 }
             }
+            self.begin_queued();
             return true;
         }
     }
@@ -287,7 +311,28 @@ impl Worker {
             None => Box::pin(served.serve(own, sent)),
             Some(waiter) => Box::pin(served.decide(own, waiter)),
         };
-        self.tasks.push(Task { name: Some(name), future, cell });
+        self.tasks.push(Task { name: Some(name), future, asking: None, cell });
+    }
+
+    /// Begins acquisitions of ranges in the order in which they came, but for those that were given
+    /// up by now, of tables of which not too many are being undone.
+    fn begin_queued(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
+        let mut leaving: HashMap<String, usize> = HashMap::new();
+        for table in self.tasks.iter().filter_map(|task| task.asking.as_ref()?.left()) {
+            *leaving.entry(table.to_owned()).or_default() += 1;
+        }
+        for job in std::mem::take(&mut self.queued) {
+            if job.asking().is_some_and(|asking| asking.left().is_some()) {
+                job.forget();
+            } else if leaving.get(&*job.table.text).is_some_and(|left| *left >= LEAVING_MAX) {
+                self.queued.push_back(job);
+            } else {
+                self.begin_range(job);
+            }
+        }
     }
 
     fn begin_range(&mut self, mut job: RangeJob) {
@@ -297,8 +342,9 @@ impl Worker {
                 return job.fail(error);
             }
         }
+        let asking = job.asking();
         let (cell, future) = job.begin();
-        self.tasks.push(Task { name: None, future, cell });
+        self.tasks.push(Task { name: None, future, asking, cell });
     }
 
     fn a_place(&mut self) -> Result<Box<Place>, SessionError> {
@@ -418,6 +464,13 @@ impl Worker {
         places: &'l [Rc<dyn HasLane>],
     ) -> impl Iterator<Item = &'l Lane> + Clone {
         places.iter().map(|place| place.lane()).chain(std::iter::once(&self.home))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let reason = self.hub.check().err().unwrap_or(LostReason::SessionEnded);
+        self.queued.drain(..).for_each(|job| job.refuse(reason));
     }
 }
 

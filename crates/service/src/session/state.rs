@@ -261,6 +261,12 @@ pub(super) type Ending = Result<Option<Grant>, AcquireError>;
 /// What becomes of a release by the session's thread.
 pub(super) type Released = Result<(), ReleaseError>;
 
+/// An acquisition of a range by a server, which the session's thread goes on with.
+pub(super) struct RangeAsking {
+    pub(super) table: Arc<Table>,
+    pub(super) fate: Arc<Fate<Ending>>,
+}
+
 /// Something about ranges for the session's thread to do.
 pub(super) struct RangeJob {
     pub(super) table: Arc<Table>,

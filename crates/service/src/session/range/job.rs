@@ -11,8 +11,15 @@ use super::table::wait;
 use crate::error::{AcquireError, LostReason};
 use crate::protocol::RangeProtocol;
 use crate::session::pool::{AnyCell, PlaceCell};
-use crate::session::state::{Ending, Errand, RangeJob, Released, Table};
+use crate::session::state::{Ending, Errand, RangeAsking, RangeJob, Released, Table};
 use crate::session::waiter::Fate;
+
+impl RangeAsking {
+    /// Of which table it was asked, if nobody wants it any more.
+    pub(in crate::session) fn left(&self) -> Option<&str> {
+        self.fate.is_gone().then(|| self.table.name())
+    }
+}
 
 /// A task of the session's thread, and where the place lies by which it waits.
 type Begun = (Rc<dyn AnyCell>, Pin<Box<dyn Future<Output = ()>>>);
@@ -45,6 +52,24 @@ impl RangeJob {
             }
             // What is held ends with the session.
             Errand::Release { fate, .. } => drop(TellingReleased { table, fate }),
+        }
+    }
+
+    /// What it is as an acquisition by a server, if it is one.
+    pub(in crate::session) fn asking(&self) -> Option<RangeAsking> {
+        match &self.errand {
+            Errand::Acquire { fate, .. } => {
+                Some(RangeAsking { table: Arc::clone(&self.table), fate: Arc::clone(fate) })
+            }
+            Errand::Wait { .. } | Errand::Release { .. } => None,
+        }
+    }
+
+    /// It was given up before it began: nothing was asked.
+    pub(in crate::session) fn forget(self) {
+        let Self { table, errand } = self;
+        if let Errand::Acquire { place: Some(place), .. } = errand {
+            table.recycle(place);
         }
     }
 

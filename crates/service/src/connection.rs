@@ -240,6 +240,14 @@ impl Lane {
         done
     }
 
+    /// Does something whose waits do not keep this thread: they neither spin nor yield.
+    pub(crate) fn briefly<T>(&self, act: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Here(lane) => lane.briefly(act),
+            Self::There(_) => act(),
+        }
+    }
+
     /// From now on a server may hold back for so long what is posted patiently.
     pub(crate) fn be_patient(&self, patience: Duration) {
         if let Self::There(lane) = self {

@@ -47,11 +47,17 @@ pub(super) struct Spinning {
     allowance: Cell<u32>,
     /// Waits until the next one that tries again.
     until_trial: Cell<u32>,
+    /// No wait spins or yields for now.
+    is_off: Cell<bool>,
 }
 
 impl Default for Spinning {
     fn default() -> Self {
-        Self { allowance: Cell::new(u32::MAX), until_trial: Cell::new(TRIAL_EVERY) }
+        Self {
+            allowance: Cell::new(u32::MAX),
+            until_trial: Cell::new(TRIAL_EVERY),
+            is_off: Cell::new(false),
+        }
     }
 }
 
@@ -83,6 +89,19 @@ impl Spinning {
         0
     }
 
+    /// How patient a wait may be for now.
+    pub(super) fn allowed(&self, patience: Patience) -> Patience {
+        if self.is_off.get() { Patience::PARK } else { patience }
+    }
+
+    /// Does something whose waits neither spin nor yield.
+    pub(super) fn turned_off<T>(&self, act: impl FnOnce() -> T) -> T {
+        let was_off = self.is_off.replace(true);
+        let done = act();
+        self.is_off.set(was_off);
+        done
+    }
+
     pub(super) fn paid(&self) {
         self.allowance.set(self.allowance.get().max(SPINS_MIN).saturating_mul(2));
     }
@@ -95,6 +114,16 @@ impl Spinning {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_it_is_off_nothing_spins() {
+        let (spinning, patience) = (Spinning::default(), Patience { spins: 7, yields: 3 });
+        let off = spinning.turned_off(|| {
+            spinning.turned_off(|| {});
+            spinning.allowed(patience)
+        });
+        assert_eq!((off, spinning.allowed(patience)), (Patience::PARK, patience));
+    }
 
     #[test]
     fn what_does_not_pay_is_spun_no_more_but_for_brief_spins() {

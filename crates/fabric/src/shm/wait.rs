@@ -175,8 +175,9 @@ impl<K> Shm<K> {
 
     /// Looks again and again, as long as patience and interval last.
     fn spin(&self, wait: &Wait<'_>, state: &WaitState) -> Option<Woken> {
-        let spins = self.spinning.spins(wait.patience.spins);
-        let is_adapted = wait.patience.spins > Patience::BRIEF;
+        let patience = self.spinning.allowed(wait.patience);
+        let spins = self.spinning.spins(patience.spins);
+        let is_adapted = patience.spins > Patience::BRIEF;
         for turn in 0..spins {
             std::hint::spin_loop();
             if let Some(woken) = self.look(wait) {
@@ -192,7 +193,7 @@ impl<K> Shm<K> {
         if is_adapted && spins > 0 {
             self.spinning.failed();
         }
-        for _ in 0..wait.patience.yields {
+        for _ in 0..patience.yields {
             rustix::thread::sched_yield();
             if let Some(woken) = self.look(wait) {
                 return Some(woken);
@@ -202,6 +203,11 @@ impl<K> Shm<K> {
             }
         }
         None
+    }
+
+    /// Does something whose waits do not keep its thread: they neither spin nor yield.
+    pub fn briefly<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.spinning.turned_off(act)
     }
 
     /// Arms everything that can end this wait.

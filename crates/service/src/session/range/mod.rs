@@ -376,17 +376,18 @@ impl RangeAcquire {
         (self.stage, self.deadline) = (Stage::Waits { fate, timer }, deadline);
     }
 
-    /// Whether the range is held, if that can be told at once.
+    /// Whether the range is held, if that can be told at once: a thread that runs tasks does not
+    /// wait for it.
     fn look_at_once(
         table: &Table,
         place: &RangePlace,
         tries: bool,
     ) -> Option<Result<bool, AcquireError>> {
-        let mut cx = Context::from_waker(Waker::noop());
-        let polled = match tries {
-            true => pin!(place.seat.try_beside()).poll(&mut cx),
-            false => pin!(place.seat.wait()).poll(&mut cx),
-        };
+        let (seat, mut cx) = (&place.seat, Context::from_waker(Waker::noop()));
+        let polled = seat.endpoint().briefly(|| match tries {
+            true => pin!(seat.try_beside()).poll(&mut cx),
+            false => pin!(seat.wait()).poll(&mut cx),
+        });
         match polled {
             Poll::Ready(is_held) => Some(is_held.map_err(|fault| table.failed(fault))),
             Poll::Pending => None,

@@ -25,6 +25,8 @@ pub struct Explored {
     pub complete: bool,
     /// Runs in which a client found another dead, and went on.
     pub recoveries: u64,
+    /// How many rounds of readers passed a writer at most.
+    pub rounds_max: u32,
     /// What befell the runs.
     pub befell: Befell,
     /// The first thing that was found; nothing is explored after it.
@@ -48,6 +50,7 @@ pub fn explore(
         explored.schedules += 1;
         let verdict = player.play(scenario, oracle);
         explored.recoveries += u64::from(verdict.recovered);
+        explored.rounds_max = explored.rounds_max.max(verdict.rounds_max);
         explored.befell.add(verdict.befell);
         if let Some(finding) = verdict.finding {
             let line = Line { scenario: scenario.clone(), trail: director.trail() };

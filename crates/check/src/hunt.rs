@@ -105,6 +105,8 @@ pub struct Hunt<'p> {
     pub events: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
+    /// How many rounds of readers passed a writer at most.
+    pub rounds_max: u32,
     /// What befell the runs.
     pub befell: Befell,
 }
@@ -122,6 +124,7 @@ impl<'p> Hunt<'p> {
             by_depth: [0; 7],
             events: 0,
             bypass_max: 0,
+            rounds_max: 0,
             befell: Befell::default(),
         }
     }
@@ -157,6 +160,7 @@ impl<'p> Hunt<'p> {
         let verdict = self.player.play(scenario, oracle);
         self.events += verdict.events;
         self.bypass_max = self.bypass_max.max(verdict.bypass_max);
+        self.rounds_max = self.rounds_max.max(verdict.rounds_max);
         self.befell.add(verdict.befell);
         let trail = move |hunt: &Self| match depth {
             0 => hunt.random.trail(),

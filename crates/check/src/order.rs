@@ -11,6 +11,8 @@ pub struct Order {
     /// A waiting writer keeps later readers out, and a waiting reader sees at most so many writers
     /// granted.
     pub readers: Option<u16>,
+    /// So many rounds of readers pass a waiting writer at most, where no other one is granted.
+    pub rounds: Option<u16>,
     /// Of writers that come later so many pass one in line, at most.
     pub passes: Option<u32>,
     /// Readers stand in the same line as writers, and count as they do.
@@ -21,7 +23,8 @@ impl Order {
     /// What this lock promises.
     pub fn promised(order: farlock_locks::Order) -> Self {
         let (writers, readers) = (order.bypass_max, order.writers_before_reader);
-        Self { writers, readers, passes: None, one_line: order.readers_in_line }
+        let (rounds, one_line) = (order.rounds_before_writer, order.readers_in_line);
+        Self { writers, readers, rounds, passes: None, one_line }
     }
 
     /// What is left of it where clients hand their holds on so often among their tasks: if the lock
@@ -50,9 +53,15 @@ impl Order {
         changes || !self.one_line && self.writers.is_none_or(|most| most == 0)
     }
 
-    /// Whether there is anything to hold the lock to.
-    pub fn is_any(self) -> bool {
-        self != Self::default()
+    /// Whether there is a line to hold the lock to.
+    pub fn is_of_line(self) -> bool {
+        Self { rounds: None, ..self } != Self::default()
+    }
+
+    /// What is wrong if so many rounds of readers have passed writer `who`.
+    pub fn objection_to_rounds(self, who: u16, rounds: u32) -> Option<String> {
+        let most = self.rounds.filter(|&most| rounds > u32::from(most))?;
+        Some(format!("{rounds} rounds of readers that came later passed writer {who}, not {most}"))
     }
 
     /// What is wrong with the grant of `who`, who passed these.

@@ -184,10 +184,12 @@ pub trait Alarm {
     fn waits(&self, who: u16, verbs: u64);
 }
 
-/// Is told by clients when they begin to acquire, for the first time or again.
-pub trait OpeningObserver {
+/// Is told by clients when they begin to acquire, for the first time or again, and when they act.
+pub trait ClientObserver {
     /// A record of client `who` says from now on that it opens this lock.
     fn opens(&self, who: u16, lock: Addr);
+    /// Client `who` posts verbs with one doorbell of which one may change something of a lock.
+    fn acts(&self, who: u16);
 }
 
 /// A client's endpoint, whose verbs are noted as they reach the fabric.
@@ -196,7 +198,7 @@ pub struct Watched {
     who: u16,
     witness: Option<Rc<dyn Witness>>,
     alarm: Option<Rc<dyn Alarm>>,
-    observer: Option<Rc<dyn OpeningObserver>>,
+    observer: Option<Rc<dyn ClientObserver>>,
     alarm_at: std::cell::Cell<u64>,
     layout: Layout,
     /// Of the slot that has published last, or, if that does nothing any more, of another one.
@@ -249,8 +251,18 @@ impl Watched {
     }
 
     /// The same endpoint, with a observer.
-    pub fn observed(self, observer: Rc<dyn OpeningObserver>) -> Self {
+    pub fn observed(self, observer: Rc<dyn ClientObserver>) -> Self {
         Self { observer: Some(observer), ..self }
+    }
+
+    /// Tells of verbs that are about to be posted with one doorbell.
+    fn tell<'v>(&self, mut verbs: impl Iterator<Item = &'v Verb<'v>>) {
+        let Some(observer) = &self.observer else { return };
+        let is_read = |verb: &Verb<'_>| matches!(verb, Verb::Read { .. });
+        let is_of_lock = |addr| self.layout.is_of_lock(addr);
+        if verbs.any(|verb| !is_read(verb) && verb.addr().is_some_and(is_of_lock)) {
+            observer.acts(self.who);
+        }
     }
 
     fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
@@ -282,6 +294,7 @@ impl Hook for Watched {
     }
 
     fn post(&self, verb: Verb<'_>) -> Posted {
+        self.tell(std::iter::once(&verb));
         let point = self.before(&verb);
         let posted = self.inner.post(verb);
         self.after(point);
@@ -289,6 +302,7 @@ impl Hook for Watched {
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        self.tell(chain.iter().map(|link| &link.verb));
         let points: Vec<_> = chain.iter().map(|link| self.before(&link.verb)).collect();
         let posted = self.inner.post_chain(chain);
         points.into_iter().for_each(|point| self.after(point));

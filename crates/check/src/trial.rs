@@ -231,6 +231,7 @@ impl Trial {
         let mut verdict = Verdict {
             events: self.handle.stats().events,
             recovered: self.scenario.is_deadly() && bench.recoveries > 0,
+            rounds_max: bench.rounds.rounds_max(),
             bypass_max: locks.iter().map(|lock| lock.turns.bypass_max()).max().unwrap_or(0),
             befell: Befell {
                 stale_refused: locks.iter().map(|lock| lock.goods.refused()).sum(),

@@ -41,7 +41,7 @@ impl Promise {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Exclusion => "exclusion and growing tokens (judge: ledger)",
-            Self::Order => "the order of grants (judge: turns)",
+            Self::Order => "the order of grants (judges: turns, rounds)",
             Self::Said => "tries, withdrawals and stops (judges: tries, newcomers, stops)",
             Self::Goods => "what the lock protects (judges: fence, linearizability)",
             Self::Progress => "progress (judges: deadlock and livelock, stops)",
@@ -135,6 +135,8 @@ pub struct Verdict {
     pub events: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
+    /// How many rounds of readers passed a writer at most.
+    pub rounds_max: u32,
     /// What befell it.
     pub befell: Befell,
 }

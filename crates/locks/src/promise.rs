@@ -202,6 +202,11 @@ pub struct Order {
     pub bypass_max: Option<u32>,
     /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
     pub writers_before_reader: Option<u16>,
+    /// If a waiting writer keeps later readers out in the end: how many rounds of readers that came
+    /// later pass it, one after the other, with no other writer granted in between. A round is over
+    /// when one that has asked since the last round has been granted, and the writer has posted
+    /// after what may change the lock: so what passes while the writer itself is slow is one.
+    pub rounds_before_writer: Option<u16>,
     /// Readers get in line among the writers, in whose order all are granted.
     pub readers_in_line: bool,
     /// The order holds where counts wrap or are reset.
@@ -269,6 +274,7 @@ impl Order {
     pub const NONE: Self = Self {
         bypass_max: None,
         writers_before_reader: None,
+        rounds_before_writer: None,
         readers_in_line: false,
         outlives_counts: true,
         outlives_pauses: true,

@@ -7,7 +7,7 @@ use farlock_fabric::EndpointId;
 use farlock_fabric::word::Field;
 use farlock_locks::museum::tampered::Tampered;
 use farlock_locks::{Options, Token};
-use farlock_sim::check::{Access, History, Turns};
+use farlock_sim::check::{Access, History, Rounds, Turns};
 use farlock_sim::{Effect, Fate, Handle, Kind, Packet, SimEndpoint, mix};
 
 use super::judges::Judges;
@@ -68,6 +68,8 @@ pub(super) struct Bench {
     pub(super) locks: Vec<Judges>,
     /// The order that the lock is held to in this run.
     pub(super) order: Order,
+    /// How often readers pass writers, of a lock that is had in parts.
+    pub(super) rounds: Rounds,
     /// What the judges know, as a part of the world's state.
     pub(super) ghost: Rc<Cell<u64>>,
     pub(super) clients: u16,
@@ -137,7 +139,10 @@ impl Bench {
             locks: layout.locks().map(judges).collect(),
             order: match in_any_order {
                 true => Order::default(),
-                false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
+                false => Order {
+                    rounds: terms.order.rounds.filter(|_| waits_are_calm(scenario)),
+                    ..terms.order.with_turns_unseen(scenario.cancels()).beside(others)
+                },
             },
             ghost,
             clients: scenario.clients,
@@ -163,10 +168,14 @@ impl Bench {
         let faults = self.mishaps_left.iter().fold(faults, |sum, &left| mix(sum, left.into()));
         let known = self.locks.iter().fold(mix(faults, 0), |mut sum, lock| {
             sum = mix(sum, lock.ghost());
-            sum = if self.order.is_any() { mix(sum, lock.order_ghost(joint)) } else { sum };
+            sum = if self.order.is_of_line() { mix(sum, lock.order_ghost(joint)) } else { sum };
             if self.is_watched { mix(sum, lock.watched_ghost()) } else { sum }
         });
         let watched = if self.is_watched { mix(self.stops.ghost(), self.finished) } else { 0 };
+        let known = match self.order.rounds {
+            Some(_) => mix(known, self.rounds.ghost()),
+            None => known,
+        };
         self.ghost.set(mix(known, watched));
     }
 
@@ -201,6 +210,20 @@ impl Bench {
     /// Bits below a token by which turns are told apart.
     fn turn_bits(&self) -> u32 {
         u32::BITS - self.crew.handovers_max.leading_zeros()
+    }
+
+    /// Client `who` is about to change something of the lock.
+    pub(super) fn acts_beside_readers(&mut self, who: u16) {
+        if self.order.rounds.is_none() {
+            return;
+        }
+        let rounds = self.rounds.acts(who);
+        let objection = rounds.and_then(|rounds| self.order.objection_to_rounds(who, rounds));
+        if let Some(story) = objection {
+            self.tell(|| story.clone());
+            self.bypassed.get_or_insert(story);
+        }
+        self.remember();
     }
 
     /// The one lock of those who are visited or stopped.
@@ -328,6 +351,13 @@ impl Bench {
             None => "newcomer".to_owned(),
         }
     }
+}
+
+/// Whether nobody looks around because it has waited for long, takes back what others have asked
+/// for, or has some of what it wants: rounds of readers are counted where waits end by what others
+/// do.
+fn waits_are_calm(scenario: &Scenario) -> bool {
+    scenario.is_undisturbed() && !scenario.hasty
 }
 
 /// What a client sees of its run.

@@ -15,7 +15,7 @@ use farlock_sim::{Choice, Outcome, Ratio, SimEndpoint};
 
 use super::super::goods::use_pair;
 use super::super::mishap::{Mishap, What};
-use super::super::points::{Alarm, OpeningObserver, Watched};
+use super::super::points::{Alarm, ClientObserver, Watched};
 use super::super::verdict::{is_due_to, recoveries};
 use super::bench::{Actor, ActorClient, Bench, ClientView, Turned};
 use super::judges::Judges;
@@ -680,11 +680,15 @@ impl ClientView {
     }
 }
 
-impl OpeningObserver for ClientView {
+impl ClientObserver for ClientView {
     fn opens(&self, who: u16, lock: Addr) {
         let at = self.layout.lock(lock).expect("clients open locks");
         let counted = self.layout.counted_with(at);
         self.bench.borrow_mut().locks[counted].iter_mut().for_each(|lock| lock.count.opens(who));
+    }
+
+    fn acts(&self, who: u16) {
+        self.bench.borrow_mut().acts_beside_readers(who);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use farlock_locks::Mode;
-use farlock_sim::check::{Access, Tries};
+use farlock_sim::check::{Access, Rounds, Tries};
 
 use super::bench::Turned;
 use super::contestant::Contestant;
@@ -19,6 +19,11 @@ const CONVERSIONS: u16 = 2;
 /// How it is held in this mode.
 pub(super) fn access_of(mode: Mode) -> Access {
     if mode == Mode::Shared { Access::Shared } else { Access::Exclusive }
+}
+
+/// A bit for each of these parts.
+fn mask_of(parts: &Range<usize>) -> u64 {
+    parts.clone().fold(0, |mask, at| mask | 1 << at)
 }
 
 /// What a client wants, by the parts that the scenario has of the units.
@@ -228,6 +233,7 @@ impl Contestant {
         let access = if is_shared { Access::Shared } else { Access::Exclusive };
         let is_try = scenario.is_try(who, round);
         parts.clone().for_each(|at| self.trial.opens(at, who, access));
+        self.tells_rounds(|rounds| rounds.opens(who, access, mask_of(parts)));
         self.tells_tries(beside, |tries| tries.opens(who));
         if is_try {
             parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
@@ -240,14 +246,17 @@ impl Contestant {
         };
         let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));
+            self.tells_rounds(|rounds| rounds.leaves(who));
             self.settle_all(parts.clone(), beside).await?;
             return Ok(None);
         };
         let Some(guard) = granted else {
+            self.tells_rounds(|rounds| rounds.leaves(who));
             self.is_refused(parts.clone(), beside, access);
             return Ok(None);
         };
         let (token, expires) = ((guard.fabric_token(), guard.turn()), guard.expires());
+        self.tells_rounds(|rounds| rounds.enters(who));
         for at in parts.clone() {
             self.enters(at, access, token, expires);
         }
@@ -305,6 +314,13 @@ impl Contestant {
         }
         self.tells_tries(beside, |tries| tries.closes(self.who));
         Ok(())
+    }
+
+    /// Tells the judge of how often readers pass writers.
+    fn tells_rounds(&self, tell: impl FnOnce(&mut Rounds)) {
+        let bench = &mut *self.trial.bench.borrow_mut();
+        tell(&mut bench.rounds);
+        bench.remember();
     }
 
     /// Tells the judges of tries of the parts that it keeps others from, though it does not want

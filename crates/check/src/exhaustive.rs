@@ -97,6 +97,7 @@ mod tests {
     use farlock_sim::schedule::Consistent;
 
     use super::*;
+    use crate::hunt::{Hunt, Mix};
     use crate::mishap::What;
     use crate::scenario::VISITED_NS;
     use crate::subjects;
@@ -175,6 +176,9 @@ mod tests {
             is_consistent(&player, &scenario);
         }
     }
+
+    /// How often each acquires where readers are to pass a writer.
+    const ROUNDS: u16 = 8;
 
     fn is_consistent(player: &Player, scenario: &Scenario) {
         let director = Director::new(Consistent::new(1));
@@ -307,6 +311,67 @@ mod tests {
                 let bereaved = explored_in_modes(spec, &ranges, shared, 1);
                 assert!(bereaved.recoveries > 0 || shared == 3, "{ranges:?} {shared:b}");
             }
+        }
+    }
+
+    /// The first client writes, all others read, of a writer that waits for those above and below.
+    fn passed_by_readers<'p>(
+        player: &'p Player,
+        spec: &str,
+        ranges: &[Range<u32>],
+        schedules: u64,
+    ) -> (Hunt<'p>, Option<Finding>) {
+        let scenario = Scenario::of_ranges(spec, ROUNDS, ranges).expect("few parts");
+        let scenario = Scenario { shared: u64::MAX << ROUNDS, ..scenario };
+        let mut hunt = Hunt::new(player, Mix::Standard, 1);
+        let found = (0..schedules).find_map(|_| hunt.run(&scenario).0.finding);
+        (hunt, found)
+    }
+
+    /// A writer asked newcomers to wait at one node above it at a time. While it waited for the
+    /// readers of its parent others came to the root, and while it waited for those others came to
+    /// its parent: three clients were enough to keep it out for ever. Also where it stood in line,
+    /// or a reader below asked newcomers at its own node to wait, it asked nobody meanwhile.
+    #[test]
+    fn readers_of_several_nodes_do_not_keep_a_writer_out_in_turn() {
+        let deep = "citron-rw:leaf=1:levels=4";
+        for (spec, ranges, most) in [
+            ("citron-rw:leaf=1", &[0..1, 0..4, 0..16][..], 3),
+            ("citron-rw:leaf=1", &[0..1, 0..4, 0..16, 0..4, 0..16], 3),
+            ("citron-rw:leaf=1", &[0..4, 0..4, 0..16, 0..1], 4),
+            ("citron-rw:leaf=1:levels=2", &[0..1, 0..4, 0..4, 0..1], 3),
+            (deep, &[0..1, 0..4, 0..16, 0..64], 4),
+        ] {
+            let player = subjects::player(spec).expect("a registered lock");
+            let (hunt, found) = passed_by_readers(&player, spec, ranges, 2_000);
+            assert_eq!(found, None, "{spec} {ranges:?}");
+            let rounds = hunt.rounds_max;
+            assert!((1..=most).contains(&rounds), "{spec} {ranges:?}: {rounds} rounds");
+        }
+        for (name, ranges) in
+            [("calls-at-one", &[0..1, 0..4, 0..16][..]), ("call-unheard", &[0..1, 0..4, 0..4])]
+        {
+            let spec = format!("{}{name}", subjects::MUSEUM);
+            let player = subjects::player(&spec).expect("an exhibit");
+            let (hunt, found) = passed_by_readers(&player, &spec, ranges, 2_000);
+            let broken = found.map(|finding| finding.promise);
+            assert_eq!(broken, Some(Promise::Order), "{name}: {} rounds", hunt.rounds_max);
+        }
+    }
+
+    /// Every schedule of a writer beside a reader that comes three times: above it, at its own
+    /// node, or below.
+    #[test]
+    fn in_every_schedule_few_rounds_of_readers_pass_a_writer() {
+        let spec = "citron-rw:leaf=1:levels=2:tokens=no";
+        let player = subjects::player(spec).expect("a registered lock");
+        for (ranges, rounds) in [([0..1, 0..4], 2), ([0..4, 0..4], 1), ([0..4, 0..1], 0)] {
+            let scenario = Scenario::of_ranges(spec, 3, &ranges).expect("few parts");
+            let scenario = Scenario { shared: u64::MAX << 3, ..scenario };
+            let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+            assert!(explored.catch.is_none(), "{ranges:?}: {:?}", explored.catch);
+            assert!(explored.complete, "{ranges:?}: {explored:?}");
+            assert_eq!(explored.rounds_max, rounds, "{ranges:?}");
         }
     }
 

@@ -165,6 +165,53 @@ fn holders_of_disjoint_ranges_ask_for_others_at_once() {
     });
 }
 
+/// Threads that read ranges of several nodes above a writer's, one after the other without a pause,
+/// so that there are always some at each of them. The lock promises how many rounds of readers pass
+/// at most. Of one round are all that pass while the writer's thread is not run between two
+/// doorbells, so what is counted here is how often all readers were granted while it waited.
+#[test]
+fn readers_of_ever_larger_ranges_do_not_keep_a_writer_out() {
+    const READERS: [u64; 6] = [64, 256, 256, 1024, 1024, 4096];
+    /// Twelve levels, less a crown of five.
+    const ROUNDS_MAX: u64 = 8 * 7 - 4;
+    /// A thread may not be run for as long as so many holds of a reader.
+    const HOLDS_A_ROUND: u64 = 200;
+    let stage = Stage::new();
+    let tables = [stage.session().range("t"), stage.session().range("t")];
+    let is_over = AtomicBool::new(false);
+    let grants = READERS.map(|_| AtomicU64::new(0));
+    let counts = || grants.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let most = thread::scope(|scope| {
+        for (number, units) in READERS.into_iter().enumerate() {
+            let (table, is_over, grants) = (&tables[number % 2], &is_over, &grants[number]);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let guard = table.shared(0..units).blocking().unwrap();
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_micros(200));
+                    guard.release().blocking().unwrap();
+                }
+            });
+        }
+        let writer = stage.session().range("t");
+        let mut most = (0, 0);
+        for unit in 0..40 {
+            let before = counts();
+            let guard = writer.exclusive(unit..unit + 1).within(Duration::from_secs(20));
+            let guard = guard.blocking().unwrap();
+            let passed: Vec<_> = counts().iter().zip(before).map(|(now, was)| now - was).collect();
+            let rounds = passed.iter().min().copied().unwrap_or(0);
+            most = most.max((rounds, passed.iter().sum::<u64>()));
+            guard.release().blocking().unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        most
+    });
+    let (rounds, passed) = most;
+    println!("{passed} readers passed a writer at most, all of them {rounds} times");
+    assert!(rounds <= ROUNDS_MAX * HOLDS_A_ROUND, "all readers passed a writer {rounds} times");
+}
+
 /// A request that only waits has not got it: a holder of a part gets another part, as with the
 /// kernel's locks of byte ranges.
 #[test]

@@ -55,6 +55,8 @@ pub enum Claim {
     OneMayPass,
     /// A waiting writer keeps later readers out.
     WritersKeepReadersOut,
+    /// A waiting writer keeps later readers out when few rounds of them have passed it.
+    FewRoundsPass,
     /// A try fails only beside the living.
     TriesTellTruth,
     /// Who withdraws is soon as if it had never asked.
@@ -259,6 +261,13 @@ exhibits! {
          have seen it vacant";
     "never-late", NeverLate, timed_citron(), true, true, Nothing at 4 locks,
         "Citron with clocks: who has taken longer than owners wait does not give way";
+    "calls-at-one", Sound, Shared { calls_above: false, ..citron_rw() }, true, true,
+        FewRoundsPass at 4 locks,
+        "a writer that finds readers of two nodes above it asks newcomers at one of these to wait, \
+         and those of the other come in";
+    "call-unheard", Sound, Shared { heeds_calls: false, ..citron_rw() }, true, true,
+        FewRoundsPass at 4 locks,
+        "readers of a range do not hear that a writer below asks newcomers to wait";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.

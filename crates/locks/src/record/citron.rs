@@ -24,7 +24,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Patience, Posted, Verb, WideA
 
 use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried};
 use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
@@ -129,6 +129,11 @@ pub struct Citron<const SHARES: bool> {
     /// Whether a part of a hold is counted by all above it: a waiter there for the whole to leave
     /// may have seen that counted where no request for the part alone would be.
     pub counts_parts: bool,
+    /// Whether a writer that waits for readers of a node asks newcomers at all nodes above that to
+    /// wait as well: else those that come to two of them in turn keep it out for ever.
+    pub calls_above: bool,
+    /// Whether newcomers wait at a node where one below asks them to.
+    pub heeds_calls: bool,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -167,6 +172,8 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             leaves_first: false,
             looks_again: true,
             counts_parts: true,
+            calls_above: true,
+            heeds_calls: true,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -198,6 +205,8 @@ impl<const SHARES: bool> Citron<SHARES> {
             shelf_first: self.shelf_first,
             minds_moves: self.minds_moves,
             counts_parts: self.counts_parts,
+            calls_above: self.calls_above,
+            heeds_calls: self.heeds_calls,
         }
     }
 
@@ -400,7 +409,10 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             larger: if SHARES { &[] } else { &["wait=15000"] },
             ..Proof::SLEEPER
         };
+        // Twice for each level it waits for readers, with four doorbells each time.
+        let rounds_before_writer = SHARES.then(|| 8 * u16::from(self.levels) - 4);
         Promises {
+            order: Order { rounds_before_writer, ..Order::NONE },
             tries_tell_truth: true,
             withdraws: true,
             waits_out_ns: self.wait_ns,

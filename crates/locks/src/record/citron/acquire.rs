@@ -7,7 +7,7 @@
 
 use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
+use super::course::{Call, Course, Half, STEP_BACK_NS, Stand, execute};
 use super::living::living;
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
@@ -128,9 +128,10 @@ impl Params {
     }
 
     /// Asks newcomers at the node above that is in the way to wait until this request has been
-    /// there; at no other node, and no longer than until it has claimed its next one, or is to wait
-    /// for something else. So a client that waits for this request waits for the clients inside
-    /// that node, which have what lies further to the right, or all.
+    /// there, and where readers are in the way those at all nodes above that one; at none below it,
+    /// and no longer than until the request has claimed its next one, or is to wait for something
+    /// else. So a newcomer that waits for it waits for those inside the node in the way, which have
+    /// what lies further to the right than all that the newcomer has, or hold all they want.
     async fn call_or_hush<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -141,17 +142,20 @@ impl Params {
             Step::Wait(Bar::Owner(node)) => Some((node.level(), Half::Writers)),
             Step::Wait(Bar::Readers(node)) => Some((node.level(), Half::Readers)),
             Step::Take(_) if !course.is_complete() => course.called,
+            // All of that is above the next node, and so above what it waits for there.
+            Step::Line(_) | Step::Wait(Bar::Called(..) | Bar::Bits(_)) => course.kept_call(),
             _ => None,
         };
-        if course.called == calls {
+        let called = course.called;
+        if called == calls {
             return Ok(());
         }
-        self.hush(site, course).await?;
+        self.hush_but_for(site, course, calls).await?;
         if calls.is_some() {
             course.called = calls;
             let stand = Stand { phase: Phase::Waiting, claims: false, ticket: None };
             course.publish(site, stand);
-            self.call_out(site, course).await?;
+            self.call_out(site, course, called).await?;
         }
         Ok(())
     }
@@ -162,8 +166,20 @@ impl Params {
         site: &Site<'_, E>,
         course: &mut Course,
     ) -> Result<(), Fault> {
-        if let Some(addr) = course.called_at(site.lock) {
-            site.endpoint.verb(Verb::MaskedCas64 { addr, op: word::HUSH }).await?;
+        self.hush_but_for(site, course, None).await
+    }
+
+    /// Asks nobody to wait any more but by this.
+    async fn hush_but_for<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        still: Option<Call>,
+    ) -> Result<(), Fault> {
+        if course.called.is_some() {
+            let words = course.words_called(site.lock, course.called, still);
+            let hush = |addr| Verb::MaskedCas64 { addr, op: word::HUSH };
+            execute(site.endpoint, words.map(hush)).await?;
             course.called = None;
         }
         Ok(())

@@ -124,6 +124,9 @@ impl Half {
     }
 }
 
+/// Where a request asks newcomers to wait.
+pub(super) type Call = (u8, Half);
+
 /// How the nodes of a lock are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
@@ -162,6 +165,11 @@ pub(super) struct Plan {
     pub(super) minds_moves: bool,
     /// Whether parts of holds are counted by all above them.
     pub(super) counts_parts: bool,
+    /// Whether a writer that waits for readers of a node asks newcomers at all nodes above that to
+    /// wait as well.
+    pub(super) calls_above: bool,
+    /// Whether newcomers wait where they are asked to.
+    pub(super) heeds_calls: bool,
 }
 
 /// The word of a record that names these units.
@@ -256,6 +264,12 @@ impl Plan {
         }
     }
 
+    /// Whether this asks newcomers to wait by this word of a node at this level.
+    fn calls(&self, (at, by): Call, level: u8, half: Half) -> bool {
+        let is_above = level < at && half == Half::Readers && self.calls_above;
+        by == half && (level == at || is_above)
+    }
+
     /// The nodes of a request for these units, or of a part of what was held before.
     fn nodes(&self, units: &Range<u64>, is_part: bool) -> Nodes {
         if is_part { self.tree.exact_cover(units) } else { self.split(units) }
@@ -342,8 +356,9 @@ pub(super) struct Course {
     pub(super) asks: bool,
     /// How often it has asked so in vain.
     asked: u8,
-    /// At which level above its next node it asks newcomers to wait, and in which word.
-    pub(super) called: Option<(u8, Half)>,
+    /// At which level above its next node it asks newcomers to wait, and in which word; in that of
+    /// readers at all levels above that one as well.
+    pub(super) called: Option<Call>,
     /// Whether it may be both, a reader and a writer: see [`ReachWord`].
     pub(super) both: bool,
     /// Whether it is for a part of what its client held before: see [`UnitsWord::PART`].
@@ -621,15 +636,30 @@ impl Course {
         self.mode == Mode::Exclusive
     }
 
-    /// The word by which it asks newcomers to wait.
-    pub(super) fn called_at(&self, lock: Addr) -> Option<Addr> {
-        let (level, half) = self.called?;
-        Some(self.plan.word(lock, self.next().at_level(level), half))
+    /// Where it goes on to ask newcomers to wait while it waits at its next node.
+    pub(super) fn kept_call(&self) -> Option<Call> {
+        self.called.filter(|call| self.plan.calls_above && call.1 == Half::Readers)
+    }
+
+    /// The words of nodes above its next one by which this asks newcomers to wait, and `beside`
+    /// does not.
+    pub(super) fn words_called(
+        &self,
+        lock: Addr,
+        call: Option<Call>,
+        beside: Option<Call>,
+    ) -> impl Iterator<Item = Addr> + Clone {
+        let (next, plan) = (self.next(), self.plan);
+        let half = call.map_or(Half::Writers, |call| call.1);
+        let calls = move |by: Option<Call>, level| by.is_some_and(|by| plan.calls(by, level, half));
+        let levels = (0..next.level()).filter(move |&at| calls(call, at) && !calls(beside, at));
+        levels.map(move |level| plan.word(lock, next.at_level(level), half))
     }
 
     /// Whether it asks newcomers to wait by this word of this node.
     pub(super) fn calls_by(&self, node: Node, half: Half) -> bool {
-        self.called == Some((node.level(), half)) && node.is_above(self.next())
+        let calls = |by: Call| self.plan.calls(by, node.level(), half);
+        self.called.is_some_and(calls) && node.is_above(self.next())
     }
 
     /// The bits of this word that it minds because it has asked newcomers there to wait: others may

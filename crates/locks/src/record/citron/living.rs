@@ -88,6 +88,13 @@ impl Living {
             && self.course.nodes.get(self.course.has).is_some_and(|&next| node.is_above(next))
     }
 
+    /// The nodes above its next one that lie below this one.
+    pub(super) fn nodes_kept_from(&self, node: Node) -> impl Iterator<Item = Node> {
+        let next = self.course.nodes.get(self.course.has).copied();
+        let above = next.into_iter().flat_map(|next| next.ancestors());
+        above.take_while(move |above| node.is_above(*above))
+    }
+
     /// Whether it just takes a ticket at this node.
     pub(super) fn gets_in_line(&self, node: Node) -> bool {
         self.phase == Phase::Coming && self.is_next(node)

@@ -7,7 +7,7 @@
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
-use super::course::{Course, Half, Plan, Stand};
+use super::course::{Call, Course, Half, Plan, Stand, execute};
 use super::living::{Living, living};
 use super::tree::Node;
 use super::word::{self, NodeWord};
@@ -459,7 +459,7 @@ impl Params {
             if course.calls_by(node, half) && NodeWord(seen).call() == 0 {
                 // Another that asked the same has been there.
                 site.endpoint.checkpoint(&[seen]);
-                self.call_out(site, course).await?;
+                self.call_out(site, course, None).await?;
                 continue;
             }
             tally.sees(course, until, seen, &mut doubt);
@@ -485,7 +485,7 @@ impl Params {
             if let Some(met) = tally.is_enough(course) {
                 return Ok(met);
             }
-            if tally.takes_call_back() {
+            if tally.takes_call_back() && !self.is_call_in_use(site, node, half).await? {
                 site.endpoint.verb(Verb::MaskedCas64 { addr: here.lock, op: word::HUSH }).await?;
                 continue;
             }
@@ -497,16 +497,33 @@ impl Params {
         }
     }
 
-    /// Asks newcomers to wait at the node where this request does.
+    /// Asks newcomers to wait where this request calls, but for where it has `called` before.
     pub(super) async fn call_out<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
+        called: Option<Call>,
     ) -> Result<(), Fault> {
-        match course.called_at(site.lock) {
-            Some(addr) => site.endpoint.verb(Verb::MaskedCas64 { addr, op: word::CALL_OUT }).await,
-            None => Ok(()),
+        let words = course.words_called(site.lock, course.called, called);
+        let call = |addr| Verb::MaskedCas64 { addr, op: word::CALL_OUT };
+        execute(site.endpoint, words.map(call)).await
+    }
+
+    /// Whether one that asks newcomers of this node to wait does so because readers are still at a
+    /// node further below, which keep it out.
+    async fn is_call_in_use<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        node: Node,
+        half: Half,
+    ) -> Result<bool, Fault> {
+        if half == Half::Writers {
+            return Ok(false);
         }
+        let living = living(site, self.plan, site.lock).await?;
+        let is_read = |below: Node| living.iter().any(|other| other.may_read(below));
+        let callers = living.iter().filter(|other| other.calls_at(node));
+        Ok(callers.flat_map(|caller| caller.nodes_kept_from(node)).any(is_read))
     }
 
     /// How long a waiter pauses that has found the word as `seen`: in line the longer the more are

@@ -51,7 +51,9 @@ fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
 /// occupies the parent, since that one trusts that a client which says later that it may take bits
 /// sees it.
 fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
-    let most = match (course.counts_next() || course.plan.is_timed(), course.mask()) {
+    // One that waits for readers is to find the highest node that has some.
+    let sees_all = course.counts_next() || course.plan.is_timed() || course.called.is_some();
+    let most = match (sees_all, course.mask()) {
         (true, _) => usize::MAX,
         (false, Some(_)) => 1,
         (false, None) => 0,
@@ -105,7 +107,7 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
         None => writers.is_free(),
     };
     // A try is in nobody's way for long.
-    let yields = is_internal && course.tries.is_none();
+    let yields = is_internal && course.tries.is_none() && course.plan.heeds_calls;
     match is_free {
         _ if yields && writers.call() != 0 => Err(Bar::Called(node, Half::Writers)),
         _ if yields && readers.call() != 0 => Err(Bar::Called(node, Half::Readers)),
@@ -149,13 +151,14 @@ pub(super) fn exempt_parent<E: Endpoint>(
 }
 
 /// What is at the lowest of these nodes above the next one that keeps it out, as these links of the
-/// last chain have read them.
+/// last chain have read them. If those are readers, the highest node that has some: newcomers are
+/// asked to wait at that one and above, and are not any more when it comes to those below.
 fn first_in_the_way<E: Endpoint>(
     site: &Site<'_, E>,
     course: &Course,
-    mut above: impl Iterator<Item = (usize, Node)>,
+    above: impl Iterator<Item = (usize, Node)>,
 ) -> Option<Bar> {
-    above.find_map(|(link, node)| {
+    let mut bars = above.filter_map(|(link, node)| {
         let [writers, readers] = read(site, link);
         if writers.occ() != 0 && !course.is_exempt_from(node) {
             Some(Bar::Owner(node))
@@ -167,7 +170,14 @@ fn first_in_the_way<E: Endpoint>(
         } else {
             None
         }
-    })
+    });
+    let first = bars.next()?;
+    match first {
+        Bar::Readers(_) if course.plan.calls_above => {
+            Some(bars.filter(|bar| matches!(bar, Bar::Readers(_))).last().unwrap_or(first))
+        }
+        _ => Some(first),
+    }
 }
 
 /// How many have left, of those whom a request excludes and who are counted where the last chain
@@ -465,6 +475,14 @@ fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Claiming)
     }
 }
 
+/// Whether the chain that claims the next node has counted a reader there after somebody below had
+/// asked newcomers to wait.
+fn is_called_meanwhile<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Claiming) -> bool {
+    let heeds = course.plan.calls_above && course.plan.heeds_calls && course.tries.is_none();
+    let comes_to_read = course.mask().is_none() && chain.takes.is_none();
+    heeds && comes_to_read && NodeWord(site.endpoint.link(0).old as u64).call() != 0
+}
+
 /// For what a claim of the next node has to wait, as the last chain has seen it.
 fn in_its_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) -> Vec<Wanted> {
     let (node, mut wanted) = (course.next(), Vec::new());
@@ -540,6 +558,8 @@ impl Params {
         let crowded = (chain.notified..)
             .zip(course.notified_next())
             .find(|&(link, _)| NodeWord(site.endpoint.link(link).old as u64).is_crowded());
+        let is_called = is_called_meanwhile(site, course, &chain);
+        let barred = is_called.then_some(Bar::Called(course.next(), Half::Readers)).or(barred);
         let bar = match (is_taken, barred, crowded) {
             (true, None, None) if is_late => {
                 self.undo_claim(site, course).await?;

@@ -197,7 +197,9 @@ fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
     let tear = if transfers { cargo.tear } else { Tear::default() };
     let lost = u64::from(flight.chain.lost) << 2;
     let flags = u64::from(flight.cancelled) | u64::from(flight.chain.abandoned) << 1 | lost;
-    let progress = u64::from(tear.served) << 8 | u64::from(tear.origin) << 24;
+    // Which words come next, and whether all of them at once.
+    let way = u64::from(tear.down) << 1 | u64::from(tear.torn);
+    let progress = u64::from(tear.served) << 8 | u64::from(tear.origin) << 24 | way << 62;
     let open = u64::from(flight.chain.unserved) << 40 | u64::from(flight.chain.open_reads) << 52;
     let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ open ^ flight.kind as u64);
     let hash = mix(hash, flight.addr.bits());

@@ -29,6 +29,20 @@ pub enum Flaw {
     OtherHeirForgotten,
     /// An insertion at a new level leaves the old slots of its key where they are.
     UnmovedInsertion,
+    /// A client that moves a slot reads its heirs after it.
+    HeirsReadLate,
+    /// A client marks a slot as moved though a heir says something else than what was copied.
+    CopyUnchecked,
+    /// A client that moves a slot in which an insertion is pending copies it as it is.
+    PendingMoves,
+    /// A client that was not first to make a level keeps the chunks that it has claimed for it.
+    RunForgotten,
+    /// A client that goes through the index does not follow slots that have moved.
+    ScanStopsAtMoved,
+    /// A client that waits for an absent key waits for the first of its slots alone.
+    WatchesOneSlot,
+    /// A reader takes the key in a block for its own if its slot has the fingerprint.
+    OtherKey,
     /// An executor whose operation has failed says that it has succeeded.
     FalseSuccess,
     /// Whichever key it is, it is taken for the same.

@@ -261,7 +261,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         while let Some((slot, word)) = slots.find(|(_, word)| is_like(*word)) {
             match self.read_block(word).await? {
                 None => return Ok(Among::Unsure((slot, word))),
-                Some((block, opened)) if opened.key() == key.bytes() => {
+                Some((block, opened))
+                    if opened.key() == key.bytes() || self.errs(Flaw::OtherKey) =>
+                {
                     return Ok(Among::One(Found { slot, word, block, opened }));
                 }
                 Some(_) => {}

@@ -13,6 +13,7 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Fault};
 use super::core::Store;
 use crate::error::{ReadError, WriteError};
 use crate::far;
+use crate::flaw::Flaw;
 use crate::index::Index;
 use crate::levels::Run;
 use crate::shape::{LEVEL_WORDS, LEVELS};
@@ -133,7 +134,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             self.count(|counts| counts.growths += u64::from(found == 0));
             found == 0 || found == run.word()
         };
-        if !is_made {
+        if !is_made && !self.errs(Flaw::RunForgotten) {
             let me = self.endpoint().id().bits();
             let given = run.words.iter().map(|word| {
                 let mine = word.given(me, ChunkWord::TABLE);

@@ -166,8 +166,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let addr =
             |level, offset| self.levels.borrow().addr(level, offset).ok_or(ReadError::Corrupt);
         let (old, new) = (addr(level, first)?, addr(level + 1, 2 * first)?);
-        let new_words = far::read(self.endpoint(), new, 2 * slots).await?;
+        let mut new_words = far::read(self.endpoint(), new, 2 * slots).await?;
         let old_words = far::read(self.endpoint(), old, slots).await?;
+        if self.errs(Flaw::HeirsReadLate) {
+            new_words = far::read(self.endpoint(), new, 2 * slots).await?;
+        }
         let unmoved = old_words.iter().enumerate().filter(|(_, word)| !SlotWord(**word).is_moved());
         let leaving: Vec<Leaving> = unmoved
             .map(|(at, &word)| {
@@ -198,7 +201,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let mut unsure = Vec::new();
         for leaving in leaving {
             if !leaving.word.is_committed() {
-                if !self.errs(Flaw::EmptyMovesAlone) {
+                if self.errs(Flaw::PendingMoves) && leaving.word.is_taken() {
+                    leaving.leaves_damage();
+                } else if !self.errs(Flaw::EmptyMovesAlone) {
                     leaving.leaves_no_value();
                 }
                 continue;
@@ -242,7 +247,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let found = far::swap_many(self.endpoint(), &swaps).await?;
         let mut failed = swaps.iter().zip(found).filter(|((_, says, wanted), found)| {
             // Another client that moves the slot may have made this very copy.
-            found != says && found != wanted
+            found != says && found != wanted && !self.errs(Flaw::CopyUnchecked)
         });
         let failed: Vec<Addr> = failed.by_ref().map(|((addr, ..), _)| *addr).collect();
         leaving.retain(|leaving| leaving.heirs.iter().all(|(addr, ..)| !failed.contains(addr)));

@@ -8,6 +8,7 @@ use farlock_fabric::verb::WORDS_MAX;
 use super::core::Store;
 use crate::error::ReadError;
 use crate::far;
+use crate::flaw::Flaw;
 use crate::index::Index;
 use crate::sync::Scheme;
 use crate::word::SlotWord;
@@ -84,7 +85,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 read => read?,
             };
             pairs.extend(pair.map(Ok));
-            if word.is_moved() {
+            if word.is_moved() && !self.errs(Flaw::ScanStopsAtMoved) {
                 let of_last = |slot| {
                     let levels = self.levels.borrow();
                     levels.place(slot).is_some_and(|(level, _)| level == levels.highest())

@@ -16,6 +16,7 @@ use super::core::Store;
 use super::find::Seen;
 use crate::error::{ReadError, WriteError};
 use crate::far;
+use crate::flaw::Flaw;
 use crate::index::{Index, Key};
 use crate::sync::Scheme;
 use crate::word::SlotWord;
@@ -154,7 +155,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 let sight = Sight { version: Some(found.word), slots };
                 (sight, Some(found.opened.into_value()))
             }
-            Seen::Absent(probe) => (Sight { version: None, slots: probe.slots().collect() }, None),
+            Seen::Absent(probe) => {
+                let most = if self.errs(Flaw::WatchesOneSlot) { 1 } else { usize::MAX };
+                (Sight { version: None, slots: probe.slots().take(most).collect() }, None)
+            }
         })
     }
 

@@ -53,9 +53,9 @@ fn groups(clients: usize) -> Vec<Vec<Deed>> {
 
 /// Whether two clients may insert the key at once, into slots that are not its alone.
 fn is_contest<K: Kit>(small: &Small) -> bool {
-    let deeds = || small.deeds.iter().flatten();
+    let deeds = || small.acts.iter().flatten().map(|act| act.deed);
     let inserters = deeds().filter(|deed| deed.inserts()).count();
-    let may_be_absent = !small.exists || deeds().any(|deed| *deed == Deed::Delete);
+    let may_be_absent = !small.exists || deeds().any(|deed| deed == Deed::Delete);
     !K::I::OWN_SLOTS && !K::I::TREE && inserters > 1 && may_be_absent
 }
 

@@ -4,6 +4,7 @@
 mod combining;
 mod crosschecked;
 mod every_schedule;
+mod every_schedule_beyond;
 mod every_verb;
 mod filling;
 mod late;

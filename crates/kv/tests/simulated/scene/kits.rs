@@ -10,6 +10,8 @@ use farlock_locks::record::cas::Cas;
 use farlock_locks::record::mcs::Mcs;
 use farlock_sim::SimEndpoint;
 
+use super::narrow::{self, Narrow, Thin};
+
 /// Which index and which scheme.
 pub trait Kit: 'static {
     type I: Index + Copy + 'static;
@@ -19,6 +21,8 @@ pub trait Kit: 'static {
     /// Chunks are to be as large at least, and as many, for what is larger than pairs.
     const CHUNK_BYTES_MIN: u64 = 0;
     const CHUNKS_MIN: u32 = 0;
+    /// Buckets are so small that keys may find no room which were not made for that.
+    const COLLIDES: bool = false;
     /// The name of a key.
     fn name(key: u64) -> Vec<u8> {
         name(key)
@@ -103,6 +107,37 @@ fn word_of(letters: &[u8; 3], key: u64) -> Vec<u8> {
     word
 }
 
+/// Indexes that grow, so small that every schedule of it can be tried.
+macro_rules! narrow {
+    ($($name:ident: $index:ident, $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+        $(pub struct $name;
+
+        impl Kit for $name {
+            type I = $index;
+            type S = $scheme;
+
+            const COLLIDES: bool = true;
+
+            fn name(key: u64) -> Vec<u8> {
+                narrow::name(key)
+            }
+
+            fn fill() -> u64 {
+                16
+            }
+
+            fn index() -> Self::I {
+                $index
+            }
+
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+                let _ = $locks;
+                $make
+            }
+        })+
+    };
+}
+
 /// What a kit that is made of another one, `K`, has from that.
 macro_rules! as_the_kit_has_it {
     () => {
@@ -111,6 +146,7 @@ macro_rules! as_the_kit_has_it {
 
         const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
         const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
+        const COLLIDES: bool = K::COLLIDES;
 
         fn fill() -> u64 {
             K::fill()
@@ -229,6 +265,24 @@ trees! {
         Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
     TreeChoosing: 2, b"aeq", 2624,
         Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+}
+
+narrow! {
+    ThinOptimistic: Thin, Optimistic<SimEndpoint> = |endpoint, locks| {
+        Optimistic::new(endpoint, Backoff::NONE)
+    };
+    ThinMcs: Thin, Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+        let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+        Locked::new(client, locks, 1, PATIENCE_NS)
+    };
+    ThinCider: Thin, Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    NarrowOptimistic: Narrow, Optimistic<SimEndpoint> = |endpoint, locks| {
+        Optimistic::new(endpoint, Backoff::NONE)
+    };
+    ThinCas: Thin, Locked<SimEndpoint, Cas> = |endpoint, locks| {
+        let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
+        Locked::new(client, locks, 1, PATIENCE_NS)
+    };
 }
 
 /// Each operation gets in line.

@@ -5,6 +5,7 @@
 
 pub mod judge;
 pub mod kits;
+pub mod narrow;
 pub mod second;
 pub mod small;
 pub mod tree;
@@ -383,6 +384,12 @@ impl<K: Kit> Scene<K> {
         if store.is_unsettled() || census.in_hand != 0 {
             return Err(format!("a client has settled, and still: {census:?}"));
         }
+        let me = store.scheme().endpoint().id().bits();
+        let is_run = |head: &ChunkWord| head.class() == ChunkWord::TABLE && head.owner() == me;
+        let mut heads = (0..).zip(self.heads());
+        if heads.any(|(chunk, head)| is_run(&head) && !self.is_of_a_level(chunk)) {
+            return Err("a client has settled, and still has a chunk for a level".to_owned());
+        }
         Ok(())
     }
 
@@ -409,6 +416,7 @@ impl<K: Kit> Scene<K> {
                 Ok(()) => filled += 1,
                 Err(WriteError::PoolFull | WriteError::IndexFull | WriteError::BadKey) => break,
                 Err(WriteError::Unknown) => {}
+                Err(WriteError::Collides) if K::COLLIDES => {}
                 Err(error) => return Err(format!("filling up: {error}")),
             }
         }
@@ -484,6 +492,16 @@ impl<K: Kit> Scene<K> {
         }
         assert!(slots.is_empty(), "what has moved went somewhere");
         named
+    }
+
+    /// Whether a chunk is part of the table of a level.
+    fn is_of_a_level(&self, chunk: u64) -> bool {
+        let run = |level: u64| {
+            let first = self.world.peek(self.shape.base.plus(64 + level * 8)).checked_sub(1)?;
+            let bytes = self.shape.index_bytes << level;
+            Some(first..first + bytes.div_ceil(self.shape.chunk_bytes))
+        };
+        (1..28).map_while(run).any(|run| run.contains(&chunk))
     }
 
     /// Every chunk that was claimed for a level is part of one.

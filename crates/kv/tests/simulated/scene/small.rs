@@ -1,7 +1,8 @@
-//! Every schedule of a few operations on one key, in a store as small as it can be.
+//! Every schedule of a few operations on a few keys, in a store as small as it can be.
 //!
 //! ```text
-//! quiet   the store is made, the key is there or gone, every client has a block in hand
+//! quiet   the store is made, the key is there or gone, every client has a block in hand; where the
+//!         index is to move, the last client has made levels, of which the others do not know
 //! loud    each client reads a word, calls its operation, and again: here everything is tried
 //! quiet   the living settle, all die, an heir takes all over: memory and history are judged
 //! ```
@@ -11,13 +12,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use farlock_fabric::Nanos;
+use farlock_fabric::{Nanos, Waiting};
 use farlock_sim::schedule::{Director, Exhaustive, Replay, Trail};
 use farlock_sim::{Candidates, mix};
 
 use super::*;
 
-/// An operation on the key.
+/// An operation on a key, or something else that a client does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Deed {
     Get,
@@ -26,9 +27,27 @@ pub enum Deed {
     Delete,
     Cas,
     Increment,
+    /// Waits until the key is not as it was before the clients began.
+    Watch,
+    /// Goes through the whole store.
+    Scan,
+    /// Makes the index larger.
+    Grow,
+}
+
+/// A deed, and at which key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Act {
+    pub key: u64,
+    pub deed: Deed,
 }
 
 impl Deed {
+    /// The deed at another key than the first.
+    pub const fn at(self, key: u64) -> Act {
+        Act { key, deed: self }
+    }
+
     /// All that differ in what they ask of the key.
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Insert, Self::Update, Self::Delete, Self::Cas, Self::Increment];
@@ -39,21 +58,29 @@ impl Deed {
     }
 
     /// What the client with this number asks in this step; no two values are the same.
-    fn ask(self, who: usize, step: usize) -> Ask {
-        let value = || name((who as u64 + 1) << 32 | step as u64);
-        match self {
+    fn ask(self, who: usize, step: usize, bytes: usize) -> Option<Ask> {
+        let value = || padded((who as u64 + 1) << 32 | step as u64, bytes);
+        Some(match self {
+            Self::Watch | Self::Scan | Self::Grow => return None,
             Self::Get => Ask::Get,
             Self::Insert => Ask::Insert(value()),
             Self::Update => Ask::Update(value()),
             Self::Delete => Ask::Delete,
-            Self::Cas => Ask::CompareAndSet(name(FIRST), value()),
+            Self::Cas => Ask::CompareAndSet(padded(FIRST, bytes), value()),
             Self::Increment => Ask::Increment(1 << (8 * who)),
-        }
+        })
     }
 }
 
 /// The key's value, if it has one, when the clients begin.
 const FIRST: u64 = 7 << 48;
+
+/// A value of so many bytes, at least eight, of which the first are this number's.
+fn padded(number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = name(number);
+    value.resize(bytes.max(value.len()), 0);
+    value
+}
 
 /// What may befall one of the clients, at any of its verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +90,12 @@ pub enum Mishap {
     Dies,
     /// It does nothing any more, and nobody ever learns that.
     Stops,
+    /// The completion of one of its chains is lost, which takes effect, or does not, or does later.
+    Loses,
 }
+
+/// For how long a watcher waits: as good as for ever.
+const WATCH_NS: Nanos = 1 << 60;
 
 /// As good as no bound of how often a client begins anew: where there is an end, none comes near.
 const ANEW_UNBOUND: u64 = 64;
@@ -72,10 +104,24 @@ const ANEW_UNBOUND: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct Small {
     /// What each client does, one after the other.
-    pub deeds: Vec<Vec<Deed>>,
-    /// Whether the key has a value at first.
+    pub acts: Vec<Vec<Act>>,
+    /// Whether the first key has a value at first.
     pub exists: bool,
+    /// Other keys that have one.
+    pub beside: Vec<u64>,
+    /// Levels that the last client has made before.
+    pub levels: u32,
+    /// The others know of them.
+    pub informed: bool,
+    /// It has also moved what it could, by changes of a key of its own.
+    pub moved: bool,
+    /// Chunks beyond those that the pairs take.
+    pub room: u32,
+    /// How long values are.
+    pub value_bytes: usize,
     pub mishap: Mishap,
+    /// Reads and writes of 2 to so many words may be torn, between any two words.
+    pub torn_words_max: u32,
     /// A read in a chain may be served after what stands behind it.
     pub overtaken: bool,
     /// A client learns that a verb has ended later than it took effect: it may have mail by then.
@@ -87,11 +133,24 @@ pub struct Small {
 }
 
 impl Small {
+    /// All at the first key.
     pub fn new(deeds: &[Vec<Deed>]) -> Self {
+        let at_first = |deeds: &Vec<Deed>| deeds.iter().map(|deed| deed.at(0)).collect();
+        Self::of(deeds.iter().map(at_first).collect())
+    }
+
+    pub fn of(acts: Vec<Vec<Act>>) -> Self {
         Self {
-            deeds: deeds.to_vec(),
+            acts,
             exists: true,
+            beside: Vec::new(),
+            levels: 0,
+            informed: false,
+            moved: false,
+            room: 0,
+            value_bytes: 8,
             mishap: Mishap::Nothing,
+            torn_words_max: 0,
             overtaken: false,
             slow: false,
             anew_max: ANEW_UNBOUND,
@@ -100,18 +159,32 @@ impl Small {
         }
     }
 
+    /// How many keys there are: all up to the last one that is spoken of.
+    fn keys(&self) -> u64 {
+        let keys = self.acts.iter().flatten().map(|act| act.key);
+        keys.chain(self.beside.iter().copied()).max().map_or(1, |last| last + 1)
+    }
+
+    /// The keys that have a value at first.
+    fn there(&self) -> impl Iterator<Item = u64> {
+        self.exists.then_some(0).into_iter().chain(self.beside.iter().copied())
+    }
+
     fn play(&self) -> Play {
+        let pairs = 3 * self.acts.len() as u32 + 2 + self.beside.len() as u32;
         Play {
             mode: Mode::Explored,
             hasty: false,
-            clients: self.deeds.len() as u16,
-            keys: 1,
-            chunks: 3 * self.deeds.len() as u32 + 2,
+            clients: self.acts.len() as u16,
+            keys: self.keys(),
+            chunks: pairs + self.room,
             // A chunk is a block, so that one that is free is used again at once.
             chunk_bytes: 64,
-            value_bytes: 8,
+            value_bytes: self.value_bytes as u64,
             weakness: Weakness {
                 overtaken: if self.overtaken { Ratio::one_in(2) } else { Ratio::NEVER },
+                torn: if self.torn_words_max > 1 { Ratio::one_in(2) } else { Ratio::NEVER },
+                lost: if self.mishap == Mishap::Loses { Ratio::one_in(2) } else { Ratio::NEVER },
                 // A verb of the dead that comes late may do so at any time, as in any mode.
                 detection_ns_min: 1,
                 detection_ns_max: 1,
@@ -208,14 +281,29 @@ pub enum Came {
 
 /// One run by this schedule.
 pub fn run<K: Kit>(small: &Small, oracle: Box<dyn Oracle>) -> Result<Came, String> {
-    let loud = Rc::new(Cell::new(false));
-    let mut scene = Scene::<K>::small(small, Box::new(Quiet { oracle, loud: Rc::clone(&loud) }));
+    let (loud, ghost) = (Rc::new(Cell::new(false)), Rc::default());
+    let torn_words_max = small.torn_words_max;
+    let losses_left = Rc::new(Cell::new(u32::from(small.mishap == Mishap::Loses)));
+    let quiet = Quiet {
+        oracle,
+        loud: Rc::clone(&loud),
+        torn_words_max,
+        tear: Tear::Begun,
+        is_beside: false,
+        losses_left: Rc::clone(&losses_left),
+        ghost: Rc::clone(&ghost),
+    };
+    let mut scene = Scene::<K>::small(small, Box::new(quiet));
+    ghost.set(Some(scene.world.ghost()));
     scene.prepares(small);
     loud.set(true);
     let came = scene.explores(small);
     loud.set(false);
     match came? {
-        Came::ToAnEnd { befallen, .. } => Ok(Came::ToAnEnd { befallen, report: scene.end()? }),
+        Came::ToAnEnd { befallen, .. } => {
+            let has_lost = small.mishap == Mishap::Loses && losses_left.get() == 0;
+            Ok(Came::ToAnEnd { befallen: befallen || has_lost, report: scene.end()? })
+        }
         came => Ok(came),
     }
 }
@@ -224,19 +312,93 @@ pub fn run<K: Kit>(small: &Small, oracle: Box<dyn Oracle>) -> Result<Came, Strin
 struct Quiet {
     oracle: Box<dyn Oracle>,
     loud: Rc<Cell<bool>>,
+    torn_words_max: u32,
+    tear: Tear,
+    /// Something else could have happened instead of what happens now.
+    is_beside: bool,
+    losses_left: Rc<Cell<u32>>,
+    /// Once there is a world, what is added to its state.
+    ghost: Rc<Ghost>,
+}
+
+type Ghost = Cell<Option<Rc<Cell<u64>>>>;
+
+/// What is asked next of a read or write that is torn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tear {
+    /// The first of its words.
+    First,
+    /// In which direction the others follow.
+    Way,
+    /// How many come at once: one, for what comes of larger pieces comes of those as well.
+    Begun,
+    /// The same of one that is too long to be torn: all.
+    Whole,
+}
+
+impl Quiet {
+    /// One that was lost is a part of the state.
+    fn loses(&mut self) {
+        self.losses_left.set(self.losses_left.get() - 1);
+        let ghost = self.ghost.take().expect("there is a world");
+        ghost.set(ghost.get().wrapping_add(mix(u64::MAX, 2)));
+        self.ghost.set(Some(ghost));
+    }
+
+    fn tears(&mut self, choice: Choice, n: u32) -> u32 {
+        match self.tear {
+            Tear::First if n > self.torn_words_max => {
+                self.tear = Tear::Whole;
+                0
+            }
+            Tear::First => {
+                // Of two words the second follows the first, whichever that is.
+                self.tear = if n == 2 { Tear::Begun } else { Tear::Way };
+                self.oracle.pick(choice, n)
+            }
+            Tear::Way => {
+                self.tear = Tear::Begun;
+                self.oracle.pick(choice, n)
+            }
+            Tear::Begun => 0,
+            Tear::Whole if n == 2 => 0,
+            Tear::Whole => {
+                self.tear = Tear::Begun;
+                n - 1
+            }
+        }
+    }
 }
 
 impl Oracle for Quiet {
     fn next(&mut self, candidates: &Candidates<'_>) -> Option<u32> {
+        self.is_beside = true;
         if self.loud.get() { self.oracle.next(candidates) } else { Some(0) }
     }
 
     fn pick(&mut self, choice: Choice, n: u32) -> u32 {
-        if self.loud.get() { self.oracle.pick(choice, n) } else { 0 }
+        match (self.loud.get(), choice) {
+            (false, _) => 0,
+            (true, Choice::TearPiece) => self.tears(choice, n),
+            (true, _) => self.oracle.pick(choice, n),
+        }
     }
 
     fn chance(&mut self, choice: Choice, ratio: Ratio) -> bool {
-        self.loud.get() && ratio.is_possible() && self.oracle.chance(choice, ratio)
+        let may = match choice {
+            // With nobody there to see it, it is as if it were not.
+            Choice::Tear => std::mem::take(&mut self.is_beside),
+            Choice::Lose => self.losses_left.get() > 0,
+            _ => true,
+        };
+        let is_loud = self.loud.get() && ratio.is_possible();
+        let happens = may && is_loud && self.oracle.chance(choice, ratio);
+        match choice {
+            Choice::Tear if happens => self.tear = Tear::First,
+            Choice::Lose if happens => self.loses(),
+            _ => {}
+        }
+        happens
     }
 
     fn jitter(&mut self, _: u32) -> Nanos {
@@ -262,33 +424,62 @@ impl<K: Kit> Scene<K> {
         Self::set(World::with_oracle(config, oracle), play)
     }
 
-    /// Every client has its store and a block in hand, and the key is as it is to be. The first
-    /// client owns what the key's slot names.
+    /// Every client has its store and a block in hand, and the keys are as they are to be. What
+    /// their slots name is the first client's.
     fn prepares(&mut self, small: &Small) {
-        let key = K::name(0);
-        for who in 0..small.deeds.len() {
+        for who in 0..small.acts.len() {
             let endpoint = self.world.endpoint();
             let opens = Self::open(endpoint.clone(), self.locks, self.shape, self.play);
             let store = Rc::new(self.world.block_on(opens));
-            let before = self.world.block_on(async {
-                let other = K::name(1 + who as u64);
-                store.insert(&other, &name(0)).await?;
-                store.delete(&other).await?;
-                if who > 0 {
-                    return Ok(());
-                }
-                store.insert(&key, &name(FIRST)).await?;
-                if small.exists { Ok(()) } else { store.delete(&key).await }
-            });
-            assert_eq!(before, Ok(()), "nothing is in the way");
+            self.comes_and_goes(&store, self.play.keys + who as u64, small);
+            if who == 0 {
+                self.puts(&store, small);
+            }
             self.settles(&store).expect("nothing is in hand");
             let place = Place { store: RefCell::new(Some(store)), tasks_left: Cell::new(1) };
             self.clients.push((endpoint, Rc::new(place)));
         }
-        let before = [Some(Ask::Insert(name(FIRST))), (!small.exists).then_some(Ask::Delete)];
-        for ask in before.into_iter().flatten() {
-            let called = self.judge.borrow_mut().call(&key, ask.clone());
-            self.judge.borrow_mut().answer(&key, called, ask, Answer::Done);
+        let last = self.clients.last().and_then(|(_, place)| place.store.borrow().clone());
+        let last = last.expect("there is a client");
+        for _ in 0..small.levels {
+            assert_eq!(self.world.block_on(last.grow()), Ok(()), "there are chunks");
+        }
+        for (_, place) in self.clients.iter().filter(|_| small.informed && small.levels > 0) {
+            // One that does not know of the last level makes none.
+            let store = place.store.borrow().clone().expect("it is open");
+            if !Rc::ptr_eq(&store, &last) {
+                assert_eq!(self.world.block_on(store.grow()), Ok(()), "it is there");
+            }
+        }
+        for _ in 0..if small.moved { 2 << small.levels } else { 0 } {
+            self.comes_and_goes(&last, self.play.keys + small.acts.len() as u64 - 1, small);
+        }
+        self.settles(&last).expect("nothing is in hand");
+    }
+
+    /// A key is inserted and deleted again.
+    fn comes_and_goes(&self, store: &Kept<K>, key: u64, small: &Small) {
+        let key = K::name(key);
+        let ended = self.world.block_on(async {
+            store.insert(&key, &padded(0, small.value_bytes)).await?;
+            store.delete(&key).await
+        });
+        assert_eq!(ended, Ok(()), "nothing is in the way");
+    }
+
+    fn puts(&self, store: &Kept<K>, small: &Small) {
+        let absent = (!small.exists).then_some(0);
+        let first = padded(FIRST, small.value_bytes);
+        for key in absent.into_iter().chain(small.there()) {
+            let is_there = small.there().any(|there| there == key);
+            let key = K::name(key);
+            let asks = [Some(Ask::Insert(first.clone())), (!is_there).then_some(Ask::Delete)];
+            for ask in asks.into_iter().flatten() {
+                let called = self.judge.borrow_mut().call(&key, ask.clone());
+                let answer = self.world.block_on(carry_out(store, &key, &ask));
+                assert_eq!(answer, Some(Answer::Done), "nothing is in the way");
+                self.judge.borrow_mut().answer(&key, called, ask, Answer::Done);
+            }
         }
     }
 
@@ -300,12 +491,13 @@ impl<K: Kit> Scene<K> {
             stops_left: Cell::new(u32::from(small.mishap == Mishap::Stops)),
             is_too_far: Cell::new(false),
             anew_max: small.anew_max,
-            has_ended: small.deeds.iter().map(|_| Cell::new(false)).collect(),
+            has_ended: small.acts.iter().map(|_| Cell::new(false)).collect(),
         });
-        for (who, deeds) in small.deeds.iter().enumerate() {
+        for (who, acts) in small.acts.iter().enumerate() {
             let member = Member::<K> {
                 who,
-                deeds: deeds.clone(),
+                acts: acts.clone(),
+                small: small.clone(),
                 endpoint: self.clients[who].0.clone(),
                 world: self.world.handle(),
                 place: Rc::clone(&self.clients[who].1),
@@ -362,7 +554,8 @@ impl Crew {
 /// A client of an exploration.
 struct Member<K: Kit> {
     who: usize,
-    deeds: Vec<Deed>,
+    acts: Vec<Act>,
+    small: Small,
     endpoint: SimEndpoint,
     world: Handle,
     place: Rc<Place<K>>,
@@ -388,21 +581,103 @@ impl<K: Kit> Member<K> {
     }
 
     async fn carries_out(&self, store: &Kept<K>) {
-        let key = K::name(0);
-        for (step, deed) in self.deeds.iter().enumerate() {
-            self.endpoint.read64(self.start).await.expect("the word exists");
-            let (ask, number) = (deed.ask(self.who, step), self.who * 8 + step);
+        for (step, act) in self.acts.iter().enumerate() {
+            while self.endpoint.read64(self.start).await.is_err() {}
+            let (key, number) = (K::name(act.key), self.who * 8 + step);
             self.crew.notes(mix(number as u64, self.crew.returned.get()));
-            let called = self.judge.borrow_mut().call(&key, ask.clone());
-            if let Some(answer) = carry_out(store, &key, &ask).await {
-                let mut hasher = DefaultHasher::new();
-                format!("{number} {answer:?}").hash(&mut hasher);
-                self.crew.notes(hasher.finish());
-                self.crew.returned.set(self.crew.returned.get() | 1 << number);
-                self.judge.borrow_mut().answer(&key, called, ask, answer);
+            match act.deed.ask(self.who, step, self.small.value_bytes) {
+                Some(ask) => self.asks(store, &key, ask, number).await,
+                None if act.deed == Deed::Watch => self.watches(store, act.key, number).await,
+                None if act.deed == Deed::Scan => self.scans(store, number).await,
+                None => {
+                    let made = store.grow().await;
+                    self.returns(number, &made);
+                }
             }
         }
         store.scheme().settle().await;
+    }
+
+    async fn asks(&self, store: &Kept<K>, key: &[u8], ask: Ask, number: usize) {
+        let called = self.judge.borrow_mut().call(key, ask.clone());
+        if let Some(answer) = carry_out(store, key, &ask).await {
+            self.returns(number, &answer);
+            self.judge.borrow_mut().answer(key, called, ask, answer);
+        }
+    }
+
+    /// What has returned is a part of the state.
+    fn returns(&self, number: usize, answer: &impl std::fmt::Debug) {
+        let mut hasher = DefaultHasher::new();
+        format!("{number} {answer:?}").hash(&mut hasher);
+        self.crew.notes(hasher.finish());
+        self.crew.returned.set(self.crew.returned.get() | 1 << number);
+    }
+
+    /// Each look is a read of the key. Where another client changes the key for good, one that does
+    /// not see that waits for ever.
+    async fn watches(&self, store: &Kept<K>, key: u64, number: usize) {
+        let first = self
+            .small
+            .there()
+            .any(|there| there == key)
+            .then(|| padded(FIRST, self.small.value_bytes));
+        let key = K::name(key);
+        loop {
+            let called = self.judge.borrow_mut().call(&key, Ask::Get);
+            self.crew.notes(mix(!number as u64, self.crew.returned.get()));
+            let Ok((sight, value)) = store.sight(&key).await else { continue };
+            self.returns(number, &value);
+            let is_other = value != first;
+            self.judge.borrow_mut().answer(&key, called, Ask::Get, Answer::Value(value));
+            if is_other {
+                return;
+            }
+            // As a client does whose endpoint watches memory.
+            let mut waits: Vec<_> = sight.waits(&self.endpoint, &[], WATCH_NS).collect();
+            std::future::poll_fn(|cx| {
+                let ends = |wait: &mut Waiting<'_, _>| Pin::new(wait).poll(cx).is_ready();
+                if waits.iter_mut().any(ends) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+    }
+
+    /// A read of each key; where one is met again, in place of what was removed, another read.
+    async fn scans(&self, store: &Kept<K>, number: usize) {
+        let names: Vec<Vec<u8>> = (0..self.small.keys()).map(K::name).collect();
+        let calls = || names.iter().map(|key| self.judge.borrow_mut().call(key, Ask::Get));
+        let (first, again): (Vec<_>, Vec<_>) = (calls().collect(), calls().collect());
+        let (mut from, mut pairs) = (None, Vec::new());
+        loop {
+            let (found, next) = match store.scan(from).await {
+                Ok(found) => found,
+                Err(ReadError::Corrupt) => (vec![Err(ReadError::Corrupt)], None),
+                Err(_) => return,
+            };
+            pairs.extend(found);
+            match next {
+                Some(_) => from = next,
+                None => break,
+            }
+        }
+        self.returns(number, &pairs);
+        let is_damaged = pairs.iter().any(Result::is_err);
+        for (key, (first, again)) in names.iter().zip(first.into_iter().zip(again)) {
+            let of_key = pairs.iter().flatten().filter(|(found, _)| found == key);
+            let mut values: Vec<_> = of_key.map(|(_, value)| Some(value.clone())).collect();
+            assert!(values.len() <= if K::I::TREE { 1 } else { 2 }, "{pairs:?}");
+            if values.is_empty() {
+                values.push(None);
+            }
+            for (called, value) in [first, again].into_iter().zip(values) {
+                let answer = match is_damaged {
+                    true => Answer::No(WriteError::Corrupt),
+                    false => Answer::Value(value),
+                };
+                self.judge.borrow_mut().answer(key, called, Ask::Get, answer);
+            }
+        }
     }
 }
 

@@ -475,7 +475,7 @@ fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Claiming)
     }
 }
 
-/// Whether the chain that claims the next node has counted a reader there after somebody below had
+/// Whether the chain that claims the next node has counted a reader there after a client below had
 /// asked newcomers to wait.
 fn is_called_meanwhile<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Claiming) -> bool {
     let heeds = course.plan.calls_above && course.plan.heeds_calls && course.tries.is_none();

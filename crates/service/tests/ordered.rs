@@ -484,7 +484,7 @@ fn a_store_that_is_loaded_has_the_index_of_the_one_that_was_dumped() {
         let made = format!("made-{name}");
         let (status, _, said) = run(&["load", "-s", &made, path]);
         assert_eq!((status, index(&made)), (0, format!("{name}\n")));
-        assert_eq!(said, format!("farlock: 1 pair is in the store '{made}'\n"));
+        assert_eq!(said, format!("farlock: 1 pair was stored in '{made}'\n"));
         // In one that is there with another index the pairs are the same, and that is said.
         let (status, _, said) = run(&["load", "-s", &made, other]);
         assert!(status == 0 && said.contains(&format!("'{made}' is {name}, and that")), "{said}");

@@ -394,7 +394,7 @@ fn a_dump_of_three_parts_is_loaded_into_two_and_into_one() {
     let file = file.to_str().unwrap();
     assert_eq!(servers.kv(&stage, &all, &["dump", file]).0, 0);
     let loaded = servers.kv(&stage, &[2, 1], &["load", "-s", "two", file]);
-    assert!(loaded.0 == 0 && loaded.2.contains("302 pairs are in the store 'two'"), "{loaded:?}");
+    assert!(loaded.0 == 0 && loaded.2.contains("302 pairs were stored in 'two'"), "{loaded:?}");
     let again = stage.file("again");
     let again = again.to_str().unwrap();
     assert_eq!(servers.kv(&stage, &[2, 1], &["dump", "-s", "two", again]).0, 0);

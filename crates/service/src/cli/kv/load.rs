@@ -93,8 +93,9 @@ pub(super) fn load(store: &Kv, pairs: Pairs) -> Result<(), Failure> {
     let loaded = store_lines(store, pairs.input, &bar);
     bar.finish_and_clear();
     let pairs = loaded?;
-    let are = if pairs == 1 { "pair is" } else { "pairs are" };
-    say(format_args!("farlock: {pairs} {are} in the store '{}'", shown(store.name())));
+    // Of those with the same key the last one is there.
+    let were = if pairs == 1 { "pair was" } else { "pairs were" };
+    say(format_args!("farlock: {pairs} {were} stored in '{}'", shown(store.name())));
     Ok(())
 }
 

@@ -44,9 +44,6 @@ const LOOKS_WHILE_HELD: u32 = 4;
 /// more.
 const LOOKING_TOGETHER: Nanos = 64;
 
-/// How often at most, by a server, the time between looks is doubled for a waiter that is answered.
-const SIGNS_MAX: u32 = 3;
-
 /// Words of a slot record that those behind always read.
 const RECORD_WORDS_READ: usize = 2;
 
@@ -120,9 +117,6 @@ struct Watch {
     could_have: bool,
     /// For how many intervals it could be had, and nothing changed.
     intervals: u64,
-    /// How often the one before has given a sign since the lock could be had; at most
-    /// [`SIGNS_MAX`].
-    signs: u32,
     /// It is time to look at the word again.
     is_due: bool,
     /// The word has been as it is for an interval, and the lock is held.
@@ -140,11 +134,6 @@ impl Watch {
         if !could_have || count != Some(word.count()) || sign != self.sign {
             self.intervals = 0;
         }
-        let is_as_before = could_have && self.could_have && count == Some(word.count());
-        self.signs = match is_as_before {
-            true => (self.signs + u32::from(sign != self.sign)).min(SIGNS_MAX),
-            false => 0,
-        };
         self.is_calm &= !could_have;
         (self.seen, self.sign, self.could_have) = (Some(word), sign, could_have);
         self.is_due = false;
@@ -172,8 +161,7 @@ impl Watch {
     fn survivors(&self) -> [u64; 3] {
         let count = self.seen.filter(|_| self.could_have).map_or(0, |word| word.count() + 1);
         let flags = u64::from(self.could_have) | u64::from(self.is_calm) << 1;
-        let times = self.lost << 32 | u64::from(self.signs) << 24 | self.intervals << 2;
-        [count, self.sign, times | flags]
+        [count, self.sign, self.lost << 32 | self.intervals << 2 | flags]
     }
 }
 
@@ -277,16 +265,11 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
     }
 
     /// When a waiter looks again at a word that changes. Where each look costs a trip, those that
-    /// have found the lock held do so half as often, and hundreds together no oftener than some. Of
-    /// those that could have it, one that gets a sign waits twice as long for the next: the one
-    /// behind a waiter that is stopped gets none.
+    /// have found the lock held do so half as often, and hundreds together no oftener than some.
     fn look_ns(self, watch: &Watch) -> Nanos {
         let is_held = watch.seen.is_some() && !watch.could_have;
-        if self.rules.outside == 0 {
+        if self.rules.outside == 0 || !is_held {
             return LOOK_NS;
-        }
-        if !is_held {
-            return LOOK_NS << watch.signs;
         }
         let all = self.endpoint.occupied().count() as Nanos;
         LOOK_NS * (all / LOOKING_TOGETHER).max(2)

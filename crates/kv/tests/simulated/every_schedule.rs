@@ -6,7 +6,7 @@
 //! slot and begin again, as often as the schedule likes: there is no end of schedules. So those are
 //! tried in which no client begins anew more often than a bound says, which is printed.
 
-use crate::scene::small::{self, Deed, Explored, Mishap, Small, Wrong};
+use crate::scene::small::{self, Deed, Explored, Mishap, Small};
 use crate::scene::{
     Apart, ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceSmall, Remembering, TreeTight,
 };
@@ -213,14 +213,7 @@ mod planted {
     use farlock_kv::Flaw;
 
     fn caught<K: Kit>(flaw: Flaw, small: Small) {
-        let planted = Small { flaw: Some(flaw), ..small.clone() };
-        let found = small::explore::<K>(&planted, SCHEDULES_MAX);
-        let Err(Wrong::Found { schedules, trail, what }) = found else {
-            panic!("{flaw:?} is not found: {found:?}");
-        };
-        let story = what.lines().next().unwrap_or("");
-        println!("{flaw:?}: found by schedule {schedules}, {trail}: {story}");
-        assert_eq!(small::again::<K>(&planted, trail), Some(what));
+        small::find::<K>(flaw, &small, SCHEDULES_MAX);
         let explored = small::explore::<K>(&small, SCHEDULES_MAX);
         assert!(explored.is_ok(), "nothing is wrong without {flaw:?}: {explored:?}");
     }

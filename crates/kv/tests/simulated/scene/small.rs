@@ -712,6 +712,19 @@ async fn stoppable<F: Future>(
     .await
 }
 
+/// Plants a bug, which is found by so many runs at most, and again by the trail of that run.
+#[cfg(feature = "museum")]
+pub fn find<K: Kit>(flaw: farlock_kv::Flaw, small: &Small, schedules_max: u64) {
+    let planted = Small { flaw: Some(flaw), ..small.clone() };
+    let found = explore::<K>(&planted, schedules_max);
+    let Err(Wrong::Found { schedules, trail, what }) = found else {
+        panic!("{flaw:?} is not found: {found:?}");
+    };
+    let story = what.lines().next().unwrap_or("");
+    println!("{flaw:?}: found by schedule {schedules}, {trail}: {story}");
+    assert_eq!(again::<K>(&planted, trail), Some(what));
+}
+
 /// What is found by the schedule that this trail is of.
 pub fn again<K: Kit>(small: &Small, trail: Trail) -> Option<String> {
     let director = Director::new(Replay::new(trail));

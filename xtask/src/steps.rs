@@ -378,6 +378,12 @@ pub(crate) const CI: &[Step] = &[
             range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:outrun=0"),
             range!("0-2,0-16 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:outrun=0"),
             range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:outrun=0 --budget 4s --partial"),
+            // Units for which a waiter calls.
+            range!("0-1,0-1 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:call=0"),
+            range!("0-2,1-2 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:outrun=0:call=0"),
+            range!("0-1s,0-1 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:call=0"),
+            range!("0-1,0-1 --cancels 2 --protocol citron:leaf=2:tokens=no:call=0"),
+            range!("0-1,0-1,0-2 --protocol citron:leaf=2:tokens=no:call=0 --budget 3s --partial"),
             // Units that are asked for while others have them, by writers and by readers.
             range!("0-2,1-2 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:eager=yes"),
             range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:eager=yes"),
@@ -514,6 +520,16 @@ pub(crate) const NIGHTLY: &[Step] = &[
                  citron-rw:leaf=4:tokens=no:outrun=0:eager=yes"
             ),
             range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:outrun=1"),
+            range!("0-1,0-1,0-1 --protocol citron:leaf=2:tokens=no:call=0 --budget 600s --partial"),
+            range!("0-1,0-1 --crashes 1 --pauses 1 --protocol citron:leaf=2:tokens=no:call=0"),
+            range!(
+                "0-1,0-1,0-2 --protocol citron-rw:leaf=2:tokens=no:outrun=0:call=0 --budget 600s \
+                 --partial"
+            ),
+            range!(
+                "0-1++2-4,0-16,1-2++4-5 --protocol citron:leaf=4:tokens=no:exact=yes:call=0 \
+                 --budget 600s --partial"
+            ),
             range!("0-3+8-9,9-12+3-4 --refines --protocol citron:leaf=1:tokens=no"),
             range!(
                 "0-1+15-16,1-15 --crashes 1 --refines \

@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, Verb, block_on};
+use farlock_fabric::{Addr, Endpoint, Fault, Verb, block_on};
 use farlock_locks::record::citron::tree::{NODE_BYTES, Tree};
 use farlock_locks::record::citron::{Citron, Exclusive, Shared};
 use farlock_locks::shelf::{Entry, Shelf};
@@ -109,6 +109,99 @@ fn waits() -> [(Extent, Extent); 9] {
         (alone(NODE, NODE + 1), alone(0, NODE + 2)),
         (alone(NODE, 2 * NODE), alone(0, NODE + 2)),
     ]
+}
+
+/// How often others may come before a waiter that looks only while they have the unit.
+const PASSES_MAX: u32 = 500;
+
+/// A region in which waiters for a unit call, or do not.
+fn seat_that_calls(ranges: &Ranges, calls_after: Option<u8>) -> RangeSeat {
+    let lock = Shared { leaf_units: LEAF as u8, calls_after, ..Shared::default() };
+    let endpoint = ranges.region.endpoint().expect("a place");
+    Seat::new(endpoint, lock, farlock_locks::Options::new(1))
+}
+
+/// Begins to acquire, and waits once if that takes more. Whether it has it.
+fn has_at_once(seat: &mut RangeSeat, lock: Addr, want: Extent) -> bool {
+    match seat.open(lock, want).expect("nothing fails") {
+        Opened::Held => true,
+        Opened::InLine => polled_once(seat) == Some(true),
+    }
+}
+
+/// A waiter for unit 1, and one that holds it.
+fn waiter_and_holder(ranges: &Ranges, calls_after: Option<u8>) -> (RangeSeat, RangeSeat) {
+    let seat = || seat_that_calls(ranges, calls_after);
+    let (mut waiter, mut holder) = (seat(), seat());
+    assert!(has_at_once(&mut holder, ranges.lock(), alone(1, 2)));
+    assert!(!has_at_once(&mut waiter, ranges.lock(), alone(1, 2)));
+    (waiter, holder)
+}
+
+/// What comes of polling a wait once more.
+fn poll(wait: Pin<&mut impl Future<Output = Result<bool, Fault>>>) -> Option<bool> {
+    match wait.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(waited) => Some(waited.expect("nothing fails")),
+        Poll::Pending => None,
+    }
+}
+
+/// Whether the holder must wait at last that has unit 1 whenever the one that waits for it looks.
+fn must_wait(
+    ranges: &Ranges,
+    mut wait: Pin<&mut impl Future<Output = Result<bool, Fault>>>,
+    holder: &mut RangeSeat,
+) -> bool {
+    (0..PASSES_MAX).any(|_| {
+        assert_eq!(poll(wait.as_mut()), None, "the holder has it");
+        thread::sleep(Duration::from_micros(500));
+        close(holder);
+        !has_at_once(holder, ranges.lock(), alone(1, 2))
+    })
+}
+
+#[test]
+fn a_waiter_for_a_unit_is_granted_beside_one_that_has_it_whenever_it_looks() {
+    let ranges = Ranges::new("passes");
+    let (mut waiter, mut newcomer) = waiter_and_holder(&ranges, Some(2));
+    let mut wait = Box::pin(waiter.wait());
+    assert!(must_wait(&ranges, wait.as_mut(), &mut newcomer), "the waiter is passed for ever");
+    let mut beside = seat_that_calls(&ranges, Some(2));
+    assert!(has_at_once(&mut beside, ranges.lock(), alone(2, 3)), "nobody waits for that unit");
+    close(&mut beside);
+    assert_eq!(poll(wait.as_mut()), Some(true), "the unit was free");
+    drop(wait);
+    assert_eq!(polled_once(&newcomer), None, "it is held");
+    close(&mut waiter);
+    assert_eq!(polled_once(&newcomer), Some(true), "nobody calls any more");
+    close(&mut newcomer);
+}
+
+#[test]
+fn without_calls_a_waiter_is_passed_for_ever() {
+    let ranges = Ranges::new("passed");
+    let (waiter, mut holder) = waiter_and_holder(&ranges, None);
+    assert!(!must_wait(&ranges, Box::pin(waiter.wait()).as_mut(), &mut holder));
+}
+
+#[test]
+fn a_caller_that_is_gone_or_stopped_keeps_nobody_out_for_long() {
+    for is_gone in [true, false] {
+        let ranges = Ranges::new(if is_gone { "caller-gone" } else { "caller-stopped" });
+        let (waiter, mut newcomer) = waiter_and_holder(&ranges, Some(2));
+        let mut wait = Box::pin(waiter.wait());
+        assert!(must_wait(&ranges, wait.as_mut(), &mut newcomer));
+        drop(wait);
+        let waiter = (!is_gone).then_some(waiter);
+        let mut wait = Box::pin(newcomer.wait());
+        let is_in = (0..PASSES_MAX).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            poll(wait.as_mut()) == Some(true)
+        });
+        assert!(is_in, "the newcomer waits for nobody");
+        drop((wait, waiter));
+        close(&mut newcomer);
+    }
 }
 
 #[test]

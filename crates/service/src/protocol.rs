@@ -50,14 +50,28 @@ const RANGE_TREE: Tree = Tree { crown: 5, ..Tree::LARGEST };
 /// Units of a table; the last one stands for all positions behind it too.
 pub(crate) const RANGE_UNITS: u64 = RANGE_TREE.last_unit() + 1;
 
+/// So often a waiter for a unit of a table sees others come before it, until newcomers wait for it.
+const CALLS_AFTER: u8 = 2;
+
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol(shelf: Shelf, blocks: Blocks) -> RangeProtocol {
     // Callers may hold some ranges and wait for others: those must not meet if they are disjoint.
     // Nor may they wait for one that itself only waits.
     let (is_exact, steps_back_max) = (true, u8::MAX);
+    // Of many processes on few processors one that waits is not to starve beside those that run.
+    let calls_after = Some(CALLS_AFTER);
     let (shelf, blocks) = (Some(shelf), Some(blocks.base()));
     let Tree { levels, crown, .. } = RANGE_TREE;
-    Shared { levels, crown, is_exact, steps_back_max, shelf, blocks, ..Shared::default() }
+    Shared {
+        levels,
+        crown,
+        is_exact,
+        steps_back_max,
+        calls_after,
+        shelf,
+        blocks,
+        ..Shared::default()
+    }
 }
 
 /// Of what is asked for, the subtrees at its two ends that have a block.

@@ -4,12 +4,15 @@
 
 mod acquire;
 mod attempt;
+mod call;
 mod clean;
 mod convert;
 mod course;
 mod divide;
 mod living;
+mod passes;
 mod place;
+mod record;
 mod repair;
 pub mod split;
 mod take;
@@ -29,8 +32,9 @@ use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
 use crate::want::{BlockNumbers, Extent, Mode, Want};
-pub use course::UnitsWord;
-use course::{Course, Plan, ReachWord, TREE, units_word};
+use course::{Course, Plan, TREE};
+pub use record::UnitsWord;
+use record::{ReachWord, units_word};
 use repair::Params;
 use split::SPLIT_MAX;
 use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
@@ -134,6 +138,10 @@ pub struct Citron<const SHARES: bool> {
     pub calls_above: bool,
     /// Whether newcomers wait at a node where one below asks them to.
     pub heeds_calls: bool,
+    /// How often others are seen to have come before a waiter for a unit of a leaf, until it asks
+    /// newcomers to wait that want that unit: their tokens tell. `None`: it never does, and is not
+    /// sure of its turn beside others that run while it sleeps.
+    pub calls_after: Option<u8>,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -174,6 +182,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             counts_parts: true,
             calls_above: true,
             heeds_calls: true,
+            calls_after: None,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -207,6 +216,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             counts_parts: self.counts_parts,
             calls_above: self.calls_above,
             heeds_calls: self.heeds_calls,
+            calls_after: self.calls_after.filter(|_| self.wait_ns.is_none()),
         }
     }
 
@@ -358,7 +368,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// something in its hands, `m=COUNT` levels between clients that meet; `wait=NANOS` before the
     /// owner of a node looks below, where clocks decide, of a lock without readers; `tokens=no`
     /// where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others
-    /// that come before a request takes units of a leaf one by one; `eager=yes` where it asks for
+    /// that come before a request takes units of a leaf one by one, `call=COUNT` that come before a
+    /// waiter for one unit until it asks newcomers to wait; `eager=yes` where it asks for
     /// units that it has found taken, as where a server waits with that; `shelf=BLOCKS` behind the
     /// tree, where all holds are written down; `poll=NANOS` between two reads, `spins=COUNT`,
     /// `yields=COUNT`.
@@ -388,6 +399,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
             "outrun" => Some(Setting::count(&mut self.outrun_max, 0..=u8::MAX)),
+            "call" => Some(Setting::count(self.calls_after.get_or_insert(0), 0..=u8::MAX)),
             "eager" => Some(Setting::yes_or_no(&mut self.is_eager)),
             "shelf" => Some(Setting::count(&mut self.shelf_blocks, 1..=SHELF_BLOCKS_MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
@@ -480,7 +492,9 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     /// It is never all. What was seen is kept for the next verbs.
     fn opened(&self, site: &Site<'_, E>, want: Extent, _: u128) -> Option<Grant> {
-        place::keep_way(site, take::seen(site, &self.course(want)).ok());
+        let course = self.course(want);
+        let way = take::seen(site, &course).ok().filter(|_| !take::hears_call(site, &course));
+        place::keep_way(site, way);
         None
     }
 

@@ -65,8 +65,8 @@ fn the_least_and_the_most_are_taken() {
         "dslr:lease=10000:slots-max=1024:slots=1024",
         "dslr-64:lease=10000:slots-max=1024:slots=1024:max=2",
         "mcs:spins=0:yields=0",
-        "citron:leaf=1:k=1:exact=no:refine=no:m=1:tokens=no:back=0:outrun=0:shelf=1:poll=1",
-        "citron-rw:leaf=64:k=5:exact=yes:refine=yes:tokens=yes:back=255:outrun=255",
+        "citron:leaf=1:k=1:exact=no:refine=no:m=1:tokens=no:back=0:outrun=0:call=0:shelf=1:poll=1",
+        "citron-rw:leaf=64:k=5:exact=yes:refine=yes:tokens=yes:back=255:outrun=255:call=255",
     ] {
         assert!(near_wrap(spec).is_ok(), "{spec}");
     }

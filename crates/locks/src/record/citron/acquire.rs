@@ -7,11 +7,13 @@
 
 use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
-use super::course::{Call, Course, Half, STEP_BACK_NS, Stand, execute};
+use super::course::{Course, Half, STEP_BACK_NS, Stand, execute};
 use super::living::living;
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
-use super::take::{By, Claim, Way, exempt_parent, is_seen_after, look, read, way};
+use super::take::{
+    By, Claim, Way, exempt_parent, hears_call, is_seen_after, look, parent_seen, read, way,
+};
 use super::word::{self, NodeWord};
 use crate::event::Event;
 use crate::site::Site;
@@ -146,6 +148,17 @@ impl Params {
             Step::Line(_) | Step::Wait(Bar::Called(..) | Bar::Bits(_)) => course.kept_call(),
             _ => None,
         };
+        let calls_unit = match step {
+            Step::Wait(Bar::Bits(_)) => course.is_to_call_for_unit(),
+            Step::Take(_) if !course.is_complete() => course.passes.calls,
+            // What it waits for then may wait for those that it asks to wait.
+            _ => false,
+        };
+        match (course.passes.calls, calls_unit) {
+            (false, true) => self.call_for_unit(site, course).await?,
+            (true, false) => self.hush_for_unit(site, course, false).await?,
+            _ => {}
+        }
         let called = course.called;
         if called == calls {
             return Ok(());
@@ -156,31 +169,6 @@ impl Params {
             let stand = Stand { phase: Phase::Waiting, claims: false, ticket: None };
             course.publish(site, stand);
             self.call_out(site, course, called).await?;
-        }
-        Ok(())
-    }
-
-    /// Asks nobody to wait any more.
-    async fn hush<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &mut Course,
-    ) -> Result<(), Fault> {
-        self.hush_but_for(site, course, None).await
-    }
-
-    /// Asks nobody to wait any more but by this.
-    async fn hush_but_for<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &mut Course,
-        still: Option<Call>,
-    ) -> Result<(), Fault> {
-        if course.called.is_some() {
-            let words = course.words_called(site.lock, course.called, still);
-            let hush = |addr| Verb::MaskedCas64 { addr, op: word::HUSH };
-            execute(site.endpoint, words.map(hush)).await?;
-            course.called = None;
         }
         Ok(())
     }
@@ -221,7 +209,7 @@ impl Params {
         course: &mut Course,
         stage: Stage,
     ) -> Result<(), Fault> {
-        self.hush(site, course).await?;
+        self.hush(site, course, false).await?;
         match stage {
             Stage::Nothing => {}
             Stage::Line(ticket) => self.leave_line(site, course, ticket).await?,
@@ -315,6 +303,16 @@ impl Params {
                 course.takes_the_rest();
                 course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
                 site.endpoint.completion(look(site, course)).await?;
+                if hears_call(site, course) {
+                    if self.is_called(site, course).await? {
+                        return Ok(Step::Wait(Bar::CalledFor(course.next())));
+                    }
+                    site.endpoint.completion(look(site, course)).await?;
+                }
+                if parent_seen(site, course).is_some_and(|word| word.call() == 0) {
+                    // Others that called for their units there may have taken this one's call back.
+                    course.passes.calls = false;
+                }
                 self.way_past_cleaners(site, course).await?
             }
         };
@@ -380,7 +378,7 @@ impl Params {
                 Step::Take(None)
             }
             Claim::Early => {
-                self.hush(site, course).await?;
+                self.hush(site, course, true).await?;
                 Step::Settle
             }
             Claim::Undone(bar) => {
@@ -388,7 +386,7 @@ impl Params {
                 bar.map_or(Step::Take(None), Step::Wait)
             }
             Claim::Made(below, way) => {
-                self.hush(site, course).await?;
+                self.hush(site, course, true).await?;
                 if let Some(bits) = course.bits_to_change() {
                     self.change_bits(site, course, bits).await?;
                 }
@@ -439,7 +437,8 @@ impl Params {
         match self.wait_for_turn(site, course, ticket).await? {
             Met::Left => return Ok(Step::Line(ticket)),
             Met::Stuck => return self.step_back(site, course, Stage::Line(ticket)).await,
-            Met::Yes | Met::Apart | Met::Outrun | Met::AskAgain | Met::DeadBits(_) => {}
+            Met::Yes | Met::Apart => {}
+            Met::Outrun | Met::ToCall | Met::AskAgain | Met::DeadBits(_) => {}
         }
         loop {
             site.endpoint.checkpoint(&[ticket.into()]);
@@ -487,7 +486,7 @@ impl Params {
         }
         keep(site, course, Stage::Nothing);
         Ok(match self.wait_at(site, course, bar).await? {
-            Met::Left => Step::Wait(bar),
+            Met::Left | Met::ToCall => Step::Wait(bar),
             Met::Stuck => self.step_back(site, course, Stage::Nothing).await?,
             Met::Outrun => {
                 course.goes_one_by_one(0);
@@ -531,7 +530,9 @@ impl Params {
                     Met::Left => return Ok(Step::Below(wanted)),
                     Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
                     Met::Apart => {}
-                    Met::Yes | Met::Outrun | Met::AskAgain | Met::DeadBits(_) => have_left = true,
+                    Met::Yes | Met::Outrun | Met::ToCall | Met::AskAgain | Met::DeadBits(_) => {
+                        have_left = true;
+                    }
                 }
                 wanted.pop();
             }

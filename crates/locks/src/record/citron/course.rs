@@ -1,83 +1,20 @@
 //! What one request has and is about to have, and how its slot record says so.
-//!
-//! The record's sixth word names the units that are wanted: which nodes those are every client of
-//! the lock works out for itself. Its first word says how many of these nodes the client has, the
-//! ticket by which it is in line at the next one or occupies it, and whether it may have taken or
-//! counted anything else there.
 
 use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb, word};
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb};
 use smallvec::{SmallVec, smallvec};
 
+use super::passes::Passes;
+use super::record::{NextWord, ReachWord, units_word};
 use super::split::{NODES_INLINE, Nodes};
 use super::tree::{Levels, Lies, NODE_BYTES, Node, Tree};
 use super::word::CALL;
 use crate::shelf::Shelf;
 use crate::site::Site;
-use crate::slot::{self, Phase, SlotWord};
+use crate::slot::{self, Phase};
 use crate::want::{BlockNumbers, Mode};
-
-word! {
-    /// The units that are wanted, in a slot's record.
-    pub struct UnitsWord: u64 {
-        /// The first.
-        START start: 32,
-        /// The one behind the last.
-        END end: 31,
-        /// Whether they are a part of what the client had before, or it has others beside: their
-        /// nodes have no other units, and all nodes above count it.
-        PART part: 1,
-    }
-}
-
-word! {
-    /// How far a client has come, where other locks count repairs in a slot's record.
-    pub struct ReachWord: u64 {
-        /// How many nodes it has, from the left on.
-        HAS has: 8,
-        /// Whether it may have bits of the next one, or be counted for it.
-        CLAIMS claims: 1,
-        /// Whether it only clears bits of the dead below the next one.
-        CLEANS cleans: 1,
-        /// Whether it tries, and waits for nobody but others that try.
-        TRIES tries: 1,
-        /// Whether it may ask newcomers at a node above its next one to wait.
-        CALLS calls: 1,
-        /// Whether it may be both, a reader and a writer of what it has, while it becomes the other
-        /// one; of a reader, whether nodes above count it as a writer as well.
-        BOTH both: 1,
-        /// Whether its client has units to the left of these, by other requests, until it has
-        /// these as well.
-        BEHIND behind: 1,
-        /// Whether it asks for bits of the next one that others had: it has these if they have left
-        /// since.
-        ASKS asks: 1,
-        /// Nothing.
-        SPARE spare: 49,
-    }
-}
-
-word! {
-    /// How far it has come at its next node, where other locks have a ticket in a slot's record.
-    pub struct NextWord: u64 {
-        /// One more than its ticket there, or than the one that it is about to have.
-        TICKET ticket: 16,
-        /// How many units it has, from the left on, if that is a leaf.
-        PART part: 6,
-        /// Whether it takes its units one by one, by their bits, readers too.
-        SINGLE single: 1,
-        /// Nothing.
-        SPARE spare: 41,
-    }
-}
-
-const _: () = {
-    let (reach, next) = (!ReachWord::SPARE.mask() as u64, !NextWord::SPARE.mask() as u64);
-    let state = SlotWord::new().with(SlotWord::GENERATION, reach).with(SlotWord::TICKET, next);
-    assert!(state.generation() == reach && state.ticket() == next, "a slot's record has both");
-};
 
 /// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor
 /// in what waits for the verbs.
@@ -170,12 +107,9 @@ pub(super) struct Plan {
     pub(super) calls_above: bool,
     /// Whether newcomers wait where they are asked to.
     pub(super) heeds_calls: bool,
-}
-
-/// The word of a record that names these units.
-pub(super) const fn units_word(units: &Range<u64>, is_part: bool) -> u64 {
-    let word = UnitsWord::new().with(UnitsWord::START, units.start);
-    word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part as u64).0
+    /// How often others are seen to have come before a waiter for a unit, until it asks newcomers
+    /// to wait; `None`: it never does.
+    pub(super) calls_after: Option<u8>,
 }
 
 /// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
@@ -344,6 +278,8 @@ pub(super) struct Course {
     run: u8,
     /// How often others came before it, while it waited for units of the next one.
     pub(super) outrun: u8,
+    /// What it has seen of them, where it waits for one.
+    pub(super) passes: Passes,
     /// The tickets of those which are internal, of a writer.
     pub(super) tickets: TicketsOfNodes,
     /// Whether it only clears bits of the dead below its node.
@@ -404,6 +340,7 @@ impl Course {
             one_by_one: false,
             run: 1,
             outrun: 0,
+            passes: Passes::default(),
             tickets,
             cleans: false,
             tries: None,
@@ -489,6 +426,7 @@ impl Course {
         match self.completes_next() {
             true => {
                 self.has += 1;
+                self.passes = Passes::default();
                 self.begins_next();
             }
             false => self.part += self.run,
@@ -527,6 +465,50 @@ impl Course {
     /// Whether others may come before it again and again: it takes several units of a leaf at once.
     pub(super) fn can_be_outrun(&self) -> bool {
         self.mask().is_some_and(|mask| mask.count_ones() > 1)
+    }
+
+    /// The node above its next one.
+    pub(super) fn next_parent(&self) -> Option<Node> {
+        self.nodes.get(self.has)?.parent()
+    }
+
+    /// The word of that by which those are asked to wait that come for units of its next leaf.
+    pub(super) fn word_above_leaf(&self, lock: Addr) -> Addr {
+        let above = self.next_parent().expect("a leaf is not the root");
+        self.plan.word(lock, above, Half::Writers)
+    }
+
+    /// The units of its next leaf that it takes next, and how it is to have them.
+    pub(super) fn units_to_take(&self) -> (u64, Mode) {
+        (self.mask().expect("a leaf has units"), self.mode)
+    }
+
+    /// Whether it waits for one unit of its next node, if it waits for units.
+    fn waits_for_one(&self) -> bool {
+        self.one_by_one || self.units_wanted() == 1
+    }
+
+    /// It has looked around while it waits for units, which one holds by this token. Whether one
+    /// has come before it though it calls: others may have taken its call back.
+    pub(super) fn looks_for_passes(&mut self, holder: Option<u64>) -> bool {
+        holder.is_some_and(|token| self.passes.sees(token)) && self.passes.calls
+    }
+
+    /// Whether it has seen others come before it often enough to ask newcomers to wait.
+    fn is_passed(&self) -> bool {
+        let is_enough = |after| self.passes.are_enough(after);
+        self.whole.is_none() && self.plan.calls_after.is_some_and(is_enough)
+    }
+
+    /// Whether it is to ask those newcomers to wait that want the unit for which it waits, where it
+    /// waits for one.
+    pub(super) fn is_to_call_for_unit(&self) -> bool {
+        self.waits_for_one() && self.is_passed()
+    }
+
+    /// Whether it is to take units one by one, so that it waits for one.
+    pub(super) fn is_passed_at_several(&self) -> bool {
+        !self.waits_for_one() && self.is_passed()
     }
 
     /// Whether it takes the units of its next node one by one.
@@ -872,6 +854,7 @@ impl Course {
             .with(ReachWord::CLEANS, self.cleans.into())
             .with(ReachWord::TRIES, self.tries.is_some().into())
             .with(ReachWord::CALLS, self.called.is_some().into())
+            .with(ReachWord::CALLS_UNIT, self.passes.calls.into())
             .with(ReachWord::BOTH, self.both.into())
             .with(ReachWord::BEHIND, self.is_behind().into())
             .with(ReachWord::ASKS, self.asks.into())
@@ -890,6 +873,6 @@ impl Course {
         let leaf = leaf | u64::from(self.outrun) << 8 | u64::from(self.run) << 16;
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         let waits = u64::from(self.late) << 48 | u64::from(self.asked) << 56;
-        [self.units_word(), steps, tickets, token ^ waits]
+        [self.units_word(), steps, tickets, token ^ waits ^ self.passes.survivors()]
     }
 }

@@ -3,13 +3,17 @@
 use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot, Verb};
 
-use super::course::{Course, Half, NextWord, Plan, ReachWord, UnitsWord, post};
+use super::course::{Course, Half, Plan, post};
+use super::record::{NextWord, ReachWord, UnitsWord};
 use super::tree::Node;
 use super::word::NodeWord;
 use crate::shelf::Shelved;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
 use crate::want::Mode;
+
+/// So many words of a record say what its client does, at which lock, and its last token.
+const SAYS: usize = slot::TOKEN + 1;
 
 /// A request of a client that lives, as its record says.
 #[derive(Clone, Debug)]
@@ -25,18 +29,23 @@ pub(super) struct Living {
     claims: bool,
     /// It may ask newcomers at a node above its next one to wait.
     calls: bool,
+    /// It may ask newcomers to wait that want the unit for which it waits.
+    calls_unit: bool,
     /// Its client has units to the left.
     behind: bool,
     /// It asks for bits of its next node that others had, and has them if those have left since.
     asks: bool,
     /// The ticket that it has at its next node, or may have.
     ticket: Option<u16>,
+    /// The token of its client's last grant by this record.
+    pub(super) token: u64,
 }
 
 impl Living {
     /// A request as the words of its record have it; `None` if they say nothing, or nothing that
     /// makes sense.
-    fn decode(plan: Plan, who: Mailbox, state: SlotWord, units: u64) -> Option<Self> {
+    fn decode(plan: Plan, who: Mailbox, words: [u64; SAYS], units: u64) -> Option<Self> {
+        let (state, token) = (SlotWord(words[slot::STATE]), words[slot::TOKEN]);
         let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
         let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
         let (is_part, units) = (units.part() != 0, units.start()..units.end());
@@ -56,7 +65,21 @@ impl Living {
         let ticket = next.ticket().checked_sub(1).map(|ticket| ticket as u16);
         let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
         let (behind, asks) = (reach.behind() != 0, reach.asks() != 0);
-        Some(Self { who, course, phase, cleans, tries, claims, calls, behind, asks, ticket })
+        let calls_unit = reach.calls_unit() != 0;
+        Some(Self {
+            who,
+            course,
+            phase,
+            cleans,
+            tries,
+            claims,
+            calls,
+            calls_unit,
+            behind,
+            asks,
+            ticket,
+            token,
+        })
     }
 
     /// One that holds all that it wants, as it has written down.
@@ -76,16 +99,34 @@ impl Living {
             tries: false,
             claims: false,
             calls: false,
+            calls_unit: false,
             behind: false,
             asks: false,
             ticket: None,
+            token: shelved.token,
         })
     }
 
     /// Whether it may ask newcomers at this node to wait.
     pub(super) fn calls_at(&self, node: Node) -> bool {
-        self.calls
-            && self.course.nodes.get(self.course.has).is_some_and(|&next| node.is_above(next))
+        let is_above = |next: &Node| self.calls && node.is_above(*next);
+        self.course.nodes.get(self.course.has).is_some_and(is_above)
+            || self.unit_called_below(node).is_some()
+    }
+
+    /// The leaf below this node, and the unit there, for which it may ask newcomers to wait.
+    pub(super) fn unit_called_below(&self, node: Node) -> Option<(Node, u64)> {
+        let leaf = self.course.nodes.get(self.course.has).copied().filter(|_| self.calls_unit)?;
+        let unit = self.course.mask().filter(|_| leaf.parent() == Some(node))?;
+        Some((leaf, unit))
+    }
+
+    /// Whether it may ask one that wants these units of a leaf in this mode to wait: readers do not
+    /// keep each other out.
+    pub(super) fn calls_for(&self, leaf: Node, (units, mode): (u64, Mode)) -> bool {
+        let is_minded = mode == Mode::Exclusive || self.course.is_exclusive();
+        let called = leaf.parent().and_then(|above| self.unit_called_below(above));
+        is_minded && called.is_some_and(|(at, unit)| at == leaf && unit & units != 0)
     }
 
     /// The nodes above its next one that lie below this one.
@@ -125,6 +166,11 @@ impl Living {
     /// Whether it wants to read alone.
     pub(super) fn shares(&self) -> bool {
         !self.course.is_exclusive()
+    }
+
+    /// Whether it holds all that it wants.
+    pub(super) fn holds(&self) -> bool {
+        self.phase == Phase::Held
     }
 
     /// Whether it gives back what it has.
@@ -260,18 +306,18 @@ async fn look_around<E: Endpoint>(
     for others in others(site, plan).chunks(at_once) {
         let record = |who: &Mailbox| site.endpoint.record(who.endpoint.index, who.slot);
         let reads = others.iter().flat_map(|who| {
-            let state = Verb::Read { addr: record(who), words: slot::LOCK as u16 + 1 };
+            let state = Verb::Read { addr: record(who), words: SAYS as u16 };
             // If it has gone on to other units since, it has nothing any more of what it had.
             let units = Verb::Read { addr: record(who).plus(8 * slot::PART as u64), words: 1 };
             [state, units]
         });
         site.endpoint.completion(post(site.endpoint, reads)).await?;
         for (number, &who) in others.iter().enumerate() {
-            let mut words = [0; slot::LOCK + 1];
+            let mut words = [0; SAYS];
             site.endpoint.copy_read(2 * number, &mut words);
-            let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.link(2 * number + 1));
-            if words[slot::LOCK] == lock.bits() && state.phase() != 0 {
-                found.extend(Living::decode(plan, who, state, units.old as u64));
+            let units = site.endpoint.link(2 * number + 1).old as u64;
+            if words[slot::LOCK] == lock.bits() && SlotWord(words[slot::STATE]).phase() != 0 {
+                found.extend(Living::decode(plan, who, words, units));
             }
         }
     }

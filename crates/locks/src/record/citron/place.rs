@@ -2,7 +2,8 @@
 
 use farlock_fabric::{Endpoint, word};
 
-use super::course::{Course, Half, Plan, UnitsWord};
+use super::course::{Course, Half, Plan};
+use super::record::UnitsWord;
 use super::take::Way;
 use crate::site::Site;
 use crate::want::{BlockNumbers, Mode};
@@ -59,6 +60,8 @@ const SEEN: u64 = 1;
 const NOTHING: u64 = 2;
 const LINE: u64 = 3;
 const CLAIMED: u64 = 4;
+/// Nothing, and it asks newcomers to wait that want the unit for which it waits.
+const CALLING: u64 = 5;
 
 /// Keeps that the way to the first node of a request is free, or that nothing is known of it.
 pub(super) fn keep_way<E: Endpoint>(site: &Site<'_, E>, way: Option<Way>) {
@@ -74,6 +77,7 @@ pub(super) fn keep_way<E: Endpoint>(site: &Site<'_, E>, way: Option<Way>) {
 /// Keeps what a request has that is about to wait.
 pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stage) {
     let (stage, ticket) = match stage {
+        Stage::Nothing if course.passes.calls => (CALLING, 0),
         Stage::Nothing => (NOTHING, 0),
         Stage::Line(ticket) => (LINE, ticket),
         Stage::Claimed => (CLAIMED, course.run().into()),
@@ -113,7 +117,7 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     let ticket = word.ticket() as u16;
     let stage = match word.stage() {
         SEEN => return Kept::New(Some(Way { ticket, left: word.left() as u32 })),
-        NOTHING => Stage::Nothing,
+        NOTHING | CALLING => Stage::Nothing,
         LINE => Stage::Line(ticket),
         CLAIMED => Stage::Claimed,
         _ => return Kept::New(None),
@@ -131,5 +135,6 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     }
     let half = if wait.readers() == 0 { Half::Writers } else { Half::Readers };
     course.called = word.called().checked_sub(1).map(|level| (level as u8, half));
+    course.passes.calls = word.stage() == CALLING;
     Kept::Waiting(Box::new(course), stage)
 }

@@ -7,7 +7,7 @@
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
-use super::course::{Call, Course, Half, Plan, Stand, execute};
+use super::course::{Course, Half, Plan, Stand};
 use super::living::{Living, living};
 use super::tree::Node;
 use super::word::{self, NodeWord};
@@ -68,6 +68,8 @@ pub(super) enum Bar {
     Crowd(Node, Half),
     /// That nobody below asks newcomers of this node to wait, by this word.
     Called(Node, Half),
+    /// That nobody asks newcomers to wait that want what is wanted of this leaf.
+    CalledFor(Node),
     /// That no cleaner occupies this node.
     Cleaner(Node),
 }
@@ -84,6 +86,7 @@ impl Bar {
             Self::Readers(node) => (5, node),
             Self::Called(node, half) => (6 + half as u64, node),
             Self::Cleaner(node) => (8, node),
+            Self::CalledFor(leaf) => (10, leaf),
         };
         kind << 32 | u64::from(node.index())
     }
@@ -113,6 +116,8 @@ pub(super) enum Until {
     Free(u64),
     /// That nobody asks newcomers to wait.
     Uncalled,
+    /// The same of newcomers that want these units of a leaf below the node in this mode.
+    UncalledFor(Node, (u64, Mode)),
     /// That no cleaner occupies the node; another owner may.
     Uncleaned,
 }
@@ -132,7 +137,7 @@ impl Until {
         let node = NodeWord(seen);
         match self {
             Self::Turn(ticket) => node.is_turn_of(ticket) && node.call() == 0,
-            Self::Uncalled => node.call() == 0,
+            Self::Uncalled | Self::UncalledFor(..) => node.call() == 0,
             Self::Vacant | Self::Uncleaned => node.occ() == 0,
             Self::NoLine => node.is_free(),
             Self::Unread(_) => node.in_line() == 0,
@@ -143,9 +148,20 @@ impl Until {
         }
     }
 
+    /// What of the word that is as `seen` tells of those that it waits for.
+    const fn of(self, seen: u64) -> u64 {
+        if let Self::Free(mask) = self { seen & mask } else { seen }
+    }
+
     /// The bits that it waits for, of a leaf whose word is as `seen`.
     const fn taken(self, seen: u64) -> u64 {
         if let Self::Free(mask) = self { seen & mask } else { 0 }
+    }
+
+    /// The token of the one among these that holds units for which it waits.
+    fn holder(self, living: &[Living]) -> Option<u64> {
+        let holders = living.iter().filter(|other| other.holds() && matches!(self, Self::Free(_)));
+        holders.map(|holder| holder.token).max()
     }
 
     /// For what it waits at a word that was as `seen`: whether those in line are too many, or those
@@ -169,7 +185,9 @@ impl Until {
             Half::Writers => word.occ() == 0,
             Half::Readers => word.in_line() == 0,
         };
-        matches!(self.at(half, word), Self::Uncalled) && is_deserted
+        // What the caller wants of a leaf this word does not tell.
+        matches!(self, Self::UncalledFor(..))
+            || matches!(self.at(half, word), Self::Uncalled) && is_deserted
     }
 
     /// The line that it waits for, at a word that was as `seen`, where the clients in it must be
@@ -177,7 +195,7 @@ impl Until {
     fn line_to_look_at(self, seen: u64) -> Option<u64> {
         let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
         match self {
-            Self::Uncleaned => Some(NodeWord(seen).line()),
+            Self::Uncleaned | Self::UncalledFor(..) => Some(NodeWord(seen).line()),
             _ => NodeWord(seen).line_of_lost().filter(|_| minds),
         }
     }
@@ -203,6 +221,8 @@ impl Until {
             Self::Free(mask) => mask,
             Self::Uncalled => word::CALL,
             Self::Uncleaned => word::OCC | word::LINE,
+            // Of those that call one may stop.
+            Self::UncalledFor(..) => word::CALL | word::LINE,
         }
     }
 
@@ -220,6 +240,7 @@ impl Until {
             Self::Unread(_) => living.may_read(node),
             Self::Deserted => living.may_be_below(node, half),
             Self::Uncalled => living.calls_at(node),
+            Self::UncalledFor(leaf, wanted) => living.calls_for(leaf, wanted),
             Self::Uncleaned => living.cleans_below(node, seen),
             Self::Roomy | Self::Emptied => unreachable!("they are in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
@@ -240,6 +261,8 @@ pub(super) enum Met {
     Stuck,
     /// Others came before it too often, at a leaf of which it wants several units.
     Outrun,
+    /// It is to ask newcomers to wait that want its unit, or to ask them no more.
+    ToCall,
     /// The living have the bits still that it waits for, and it is to ask for these again: they are
     /// handed from one that asks to the next, and never seen to be free.
     AskAgain,
@@ -274,8 +297,10 @@ impl Tally {
         Self { taken, outrun, in_vain, lets_through, unused, looks_often, has_looked }
     }
 
-    /// It has looked around.
-    fn is_awaited(&mut self, course: &Course, awaited: Awaited) {
+    /// It has looked around, and found that others wait for what it has, or that of the call for
+    /// which it waits nobody may make use.
+    fn finds(&mut self, course: &Course, awaited: Awaited, is_unused_call: bool) {
+        self.unused += u8::from(is_unused_call);
         if course.may_step_back() {
             self.in_vain += u8::from(awaited != Awaited::No);
             self.lets_through = awaited == Awaited::First;
@@ -284,7 +309,7 @@ impl Tally {
 
     /// The word is as `seen` now.
     fn sees(&mut self, course: &Course, until: Until, seen: u64, doubt: &mut Doubt) {
-        doubt.sees(seen);
+        doubt.sees(until.of(seen));
         if until.taken(seen) != self.taken && course.can_be_outrun() {
             (self.taken, self.outrun) = (until.taken(seen), self.outrun.saturating_add(1));
         }
@@ -311,7 +336,13 @@ impl Tally {
     }
 
     /// What it is to do instead of waiting, if it has seen enough.
-    fn is_enough(&self, course: &Course) -> Option<Met> {
+    fn is_enough(&self, course: &Course, until: Until) -> Option<Met> {
+        if matches!(until, Until::Free(_)) && course.is_to_call_for_unit() != course.passes.calls {
+            return Some(Met::ToCall);
+        }
+        if matches!(until, Until::Free(_)) && course.is_passed_at_several() {
+            return Some(Met::Outrun);
+        }
         let is_stuck = || course.is_to_step_back(self.in_vain, self.looks_often);
         match self.outrun > course.plan.outrun_max {
             true => Some(Met::Outrun),
@@ -371,6 +402,10 @@ impl Params {
             Bar::Crowd(node, half) => (node, half, Until::Roomy),
             Bar::Called(node, half) => (node, half, Until::Uncalled),
             Bar::Cleaner(node) => (node, Half::Writers, Until::Uncleaned),
+            Bar::CalledFor(leaf) => {
+                let above = leaf.parent().expect("a leaf is not the root");
+                (above, Half::Writers, Until::UncalledFor(leaf, course.units_to_take()))
+            }
             Bar::Bits(leaf) => {
                 let mask = course.mask().expect("a leaf alone has bits");
                 (leaf, Half::Writers, Until::Free(mask))
@@ -382,17 +417,18 @@ impl Params {
     pub(super) async fn wait_at<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         bar: Bar,
     ) -> Result<Met, Fault> {
-        self.wait_as(site, course, self.wanted(course, bar), None).await
+        let wanted = self.wanted(course, bar);
+        self.wait_as(site, course, wanted, None).await
     }
 
     /// Waits until nobody occupies this node above the next one, of which it is this ticket's turn.
     pub(super) async fn wait_with_turn<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         above: Node,
         ticket: u16,
     ) -> Result<Met, Fault> {
@@ -403,7 +439,7 @@ impl Params {
     async fn wait_as<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         wanted: Wanted,
         ticket: Option<u16>,
     ) -> Result<Met, Fault> {
@@ -416,7 +452,7 @@ impl Params {
     pub(super) async fn wait_for_turn<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         ticket: u16,
     ) -> Result<Met, Fault> {
         let wanted = (course.next(), Half::Writers, Until::Turn(ticket));
@@ -427,7 +463,7 @@ impl Params {
     pub(super) async fn wait_below<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         wanted: Wanted,
     ) -> Result<Met, Fault> {
         let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
@@ -439,7 +475,7 @@ impl Params {
     async fn wait_until<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         wanted: Wanted,
         stand: Stand,
     ) -> Result<Met, Fault> {
@@ -457,9 +493,7 @@ impl Params {
                 return Ok(Met::Yes);
             }
             if course.calls_by(node, half) && NodeWord(seen).call() == 0 {
-                // Another that asked the same has been there.
-                site.endpoint.checkpoint(&[seen]);
-                self.call_out(site, course, None).await?;
+                self.call_again(site, course, seen).await?;
                 continue;
             }
             tally.sees(course, until, seen, &mut doubt);
@@ -471,8 +505,10 @@ impl Params {
                 looked = line;
                 match self.look_around(site, &mut doubt, course, stand, wanted, seen).await? {
                     Found::Living(living, awaited) if are_sure(&living) => {
-                        tally.is_awaited(course, awaited);
-                        tally.unused += u8::from(until.is_unused_call(half, seen));
+                        if course.looks_for_passes(until.holder(&living)) {
+                            self.call_for_unit(site, course).await?;
+                        }
+                        tally.finds(course, awaited, until.is_unused_call(half, seen));
                         tally.looks_often = looks_often(site, course, stand, &mut doubt);
                         tally.will_ask(asks, course, &mut doubt);
                     }
@@ -482,7 +518,7 @@ impl Params {
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
             }
-            if let Some(met) = tally.is_enough(course) {
+            if let Some(met) = tally.is_enough(course, until) {
                 return Ok(met);
             }
             if tally.takes_call_back() && !self.is_call_in_use(site, node, half).await? {
@@ -495,35 +531,6 @@ impl Params {
             let ignoring = !(until.minded(seen) | course.minded_by_caller(node, half));
             doubt.wait_or_withdraw(&here, (seen, ignoring), pause_ns, self.patience).await;
         }
-    }
-
-    /// Asks newcomers to wait where this request calls, but for where it has `called` before.
-    pub(super) async fn call_out<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &Course,
-        called: Option<Call>,
-    ) -> Result<(), Fault> {
-        let words = course.words_called(site.lock, course.called, called);
-        let call = |addr| Verb::MaskedCas64 { addr, op: word::CALL_OUT };
-        execute(site.endpoint, words.map(call)).await
-    }
-
-    /// Whether one that asks newcomers of this node to wait does so because readers are still at a
-    /// node further below, which keep it out.
-    async fn is_call_in_use<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        node: Node,
-        half: Half,
-    ) -> Result<bool, Fault> {
-        if half == Half::Writers {
-            return Ok(false);
-        }
-        let living = living(site, self.plan, site.lock).await?;
-        let is_read = |below: Node| living.iter().any(|other| other.may_read(below));
-        let callers = living.iter().filter(|other| other.calls_at(node));
-        Ok(callers.flat_map(|caller| caller.nodes_kept_from(node)).any(is_read))
     }
 
     /// How long a waiter pauses that has found the word as `seen`: in line the longer the more are
@@ -584,6 +591,8 @@ impl Params {
         let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
         let awaited = Awaited::by(&living, course, claims);
         let shares = course.reached(claims).1 == Mode::Shared;
+        let is_called = living.iter().any(|other| other.calls_at(node));
+        let minds_few = matches!(until, Until::Uncleaned) || is_called;
         living.retain(|other| until.waits_for(other, (node, half), word));
         let op = match until {
             // All tickets before that of one who lives, or all.
@@ -592,8 +601,10 @@ impl Params {
                 let next = next.unwrap_or(word.next_ticket());
                 word::pass_to(word, next)
             }
-            Until::Uncalled if living.is_empty() => word::HUSH,
-            Until::Uncleaned if living.is_empty() => return Ok(Found::Apart),
+            Until::Uncleaned | Until::UncalledFor(..) if living.is_empty() && minds_few => {
+                return Ok(Found::Apart);
+            }
+            Until::Uncalled | Until::UncalledFor(..) if living.is_empty() => word::HUSH,
             Until::Deserted if word.below() as usize > living.len() => {
                 word::recount(word, living.len() as u32)
             }
@@ -613,11 +624,7 @@ impl Params {
                 });
             }
             Until::Free(mask) if owned_bits(&living, node) & mask & seen != mask & seen => {
-                // An owner may have left since the word was read.
-                site.endpoint.read64(addr).await?;
-                let still = site.endpoint.old() as u64 & seen & mask;
-                let still = still & !self.owned(site, living, node).await?;
-                return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
+                return self.look_for_dead_bits(site, living, node, seen & mask).await;
             }
             _ => return Ok(Found::Living(living, awaited)),
         };
@@ -626,6 +633,21 @@ impl Params {
             has_mended(site);
         }
         Ok(Found::Mended)
+    }
+
+    /// Whether nobody has some of these bits of a leaf, which were taken: an owner may have left
+    /// since.
+    async fn look_for_dead_bits<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        living: Vec<Living>,
+        leaf: Node,
+        taken: u64,
+    ) -> Result<Found, Fault> {
+        site.endpoint.read64(self.plan.word(site.lock, leaf, Half::Writers)).await?;
+        let still = site.endpoint.old() as u64 & taken;
+        let still = still & !self.owned(site, living, leaf).await?;
+        Ok(if still == 0 { Found::Mended } else { Found::DeadBits })
     }
 
     /// The bits of this leaf that these have, the living. One that asks for some may have been

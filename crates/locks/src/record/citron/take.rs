@@ -119,6 +119,24 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
     }
 }
 
+/// The parent of the leaf that is next, as the chain of [`look`] has found it.
+pub(super) fn parent_seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Option<NodeWord> {
+    let link = course.mask().map(|_| Links::of_look(course).above)?;
+    (looked_at(course).next().is_some()).then(|| read(site, link)[0])
+}
+
+/// Whether that asks newcomers to wait, and this request may be one of them. One that calls itself
+/// does not wait for others that do, nor does one whose client has units beside those that it
+/// wants: the caller may wait for these.
+pub(super) fn hears_call<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> bool {
+    let heeds = course.plan.calls_after.is_some() && course.plan.heeds_calls;
+    let is_newcomer = course.tries.is_none() && course.whole.is_none() && !course.is_behind();
+    heeds
+        && is_newcomer
+        && !course.passes.calls
+        && parent_seen(site, course).is_some_and(|word| word.call() != 0)
+}
+
 /// Whether the way to the next node, of which it is a client's turn, is seen only after that is
 /// claimed.
 pub(super) fn is_seen_after(course: &Course) -> bool {

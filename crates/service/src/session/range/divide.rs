@@ -6,8 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{RangeGuard, positions_of};
-use crate::error::{DivideReason, ReleaseError};
-use crate::session::state::Grant;
+use crate::error::DivideReason;
 use crate::text::shown;
 
 /// Why a held range was not divided. What is held is held as before, unless it was lost.
@@ -48,15 +47,19 @@ impl RangeGuard {
     ///
     /// # Errors
     /// See [`DivideReason`]; the error has the guard, which holds all as before.
-    pub fn split_at(self, position: u64) -> Result<(Self, Self), DivideError> {
-        let Range { start, end } = self.range;
-        if !self.table.divides_at(&self.range, position) {
+    pub fn split_at(mut self, position: u64) -> Result<(Self, Self), DivideError> {
+        let range = self.range();
+        if !self.table.divides_at(&range, position) {
             let unit = self.table.unit;
-            return Err(self.undivided(DivideReason::NotBetween { position, unit }));
+            return Err(self.undivided(range, DivideReason::NotBetween { position, unit }));
         }
-        let parts = self.divide(&[start..position, position..end])?;
-        let [first, rest] = parts.try_into().unwrap_or_else(|_| unreachable!("two were kept"));
-        Ok((first, rest))
+        match self.holds.cut(&self.table, position) {
+            Ok(()) => {
+                let rest = self.split_off(position);
+                Ok((self, rest))
+            }
+            Err(reason) => Err(self.undivided(range, reason)),
+        }
     }
 
     /// Releases these positions, and holds what is left of the range on either side of them, from
@@ -70,53 +73,28 @@ impl RangeGuard {
     /// # Errors
     /// See [`DivideReason`]; the error has the guard, which holds all as before, unless it was
     /// lost.
-    pub fn unlock(self, positions: impl RangeBounds<u64>) -> Result<Vec<Self>, DivideError> {
-        let Range { start, end } = self.range;
-        let Some(freed) = self.table.freed(&self.range, &positions_of(positions)) else {
+    pub fn unlock(mut self, positions: impl RangeBounds<u64>) -> Result<Vec<Self>, DivideError> {
+        let range = self.range();
+        let Some(freed) = self.table.freed(&range, &positions_of(positions)) else {
             return Ok(vec![self]);
         };
-        let kept: Vec<Range<u64>> = [start..freed.start, freed.end..end]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect();
-        if kept.is_empty() {
-            let (name, range) = (self.name().to_owned(), self.range());
-            return match self.release().blocking() {
-                Ok(()) => Ok(Vec::new()),
-                Err(ReleaseError::Lost { reason, .. }) => {
-                    let reason = DivideReason::Lost(reason);
-                    Err(DivideError { name, range, guard: None, reason })
-                }
-            };
+        if let Err(reason) = self.holds.free(&self.table, &freed) {
+            return Err(self.undivided(range, reason));
         }
-        self.divide(&kept)
+        let behind = self.split_off(freed.end);
+        Ok([self, behind].into_iter().filter(|part| !part.holds.is_empty()).collect())
     }
 
-    /// Holds these parts by guards of their own, and nothing else.
-    fn divide(mut self, kept: &[Range<u64>]) -> Result<Vec<Self>, DivideError> {
-        let by = self.by.take().expect("it is held until it is released");
-        match self.table.divide(by, self.mode, kept) {
-            Ok(grants) => {
-                let guard = |(range, grant): (&Range<u64>, Grant)| Self {
-                    table: Arc::clone(&self.table),
-                    by: Some(grant.by),
-                    token: grant.token,
-                    range: range.clone(),
-                    mode: self.mode,
-                };
-                Ok(kept.iter().zip(grants).map(guard).collect())
-            }
-            Err((by, reason)) => {
-                self.by = by;
-                Err(self.undivided(reason))
-            }
-        }
+    /// Another guard has what lies from this position on.
+    fn split_off(&mut self, position: u64) -> Self {
+        let (table, holds) = (Arc::clone(&self.table), self.holds.split_off(position));
+        Self { table, holds, token: self.token }
     }
 
     /// It was not divided.
-    fn undivided(self, reason: DivideReason) -> DivideError {
-        let (name, range) = (self.name().to_owned(), self.range());
-        let guard = self.by.is_some().then(|| Box::new(self));
+    fn undivided(self, range: Range<u64>, reason: DivideReason) -> DivideError {
+        let name = self.name().to_owned();
+        let guard = (!self.holds.is_empty()).then(|| Box::new(self));
         DivideError { name, range, guard, reason }
     }
 }

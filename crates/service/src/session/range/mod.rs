@@ -7,6 +7,7 @@
 //! round trip.
 
 pub(super) mod divide;
+mod holds;
 mod job;
 pub(super) mod leaving;
 mod table;
@@ -14,6 +15,7 @@ pub(super) mod together;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::mem::take;
 use std::ops::{Bound, Range, RangeBounds};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -32,7 +34,7 @@ use super::waiter::{Anew, Fate, Timed};
 use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
-use leaving::Leaving;
+use holds::{Hold, Holds};
 use table::{Asked, Came, Tried};
 
 impl Session {
@@ -205,7 +207,7 @@ impl RangeRequest {
     fn guard(&self, grant: Grant) -> Result<RangeGuard, AcquireError> {
         let Grant { by, token } = grant;
         let (table, Asked { mode, range, .. }) = (Arc::clone(&self.table), self.asked.clone());
-        let guard = RangeGuard { table, by: Some(by), token, range, mode };
+        let guard = RangeGuard { table, holds: Hold { by, range, mode }.into(), token };
         let hub = self.table.hub();
         match hub.finds_region() {
             true => Ok(guard),
@@ -442,11 +444,8 @@ impl Drop for RangeAcquire {
 #[must_use = "a range is held as long as its guard lives"]
 pub struct RangeGuard {
     table: Arc<Table>,
-    /// Until it is released.
-    by: Option<HeldBy>,
+    holds: Holds,
     token: Token,
-    range: Range<u64>,
-    mode: Mode,
 }
 
 impl Losable for Table {
@@ -473,12 +472,12 @@ impl RangeGuard {
 
     /// Which positions are held; up to `u64::MAX` where there is no end.
     pub fn range(&self) -> Range<u64> {
-        self.range.clone()
+        self.holds.range()
     }
 
     /// In which mode they are held.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.holds.mode()
     }
 
     /// For how long the range is certain to be held if nothing is heard any more: as
@@ -509,20 +508,23 @@ impl RangeGuard {
 
     /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
     pub fn tether(&self) -> Option<OwnedFd> {
-        self.own_tether()?.duplicate().ok()
+        let mut tethers = self.tethers();
+        let tether = tethers.next().filter(|_| self.holds.by().len() == 1)?;
+        tether.duplicate().ok()
     }
 
     /// Says that every process that had an earlier tether has this one now: as
     /// [`Guard::tether_is_passed_on`](super::Guard::tether_is_passed_on).
     pub fn tether_is_passed_on(&self, tether: &OwnedFd) {
-        self.own_tether().into_iter().for_each(|own| own.is_passed_on(tether));
+        self.tethers().for_each(|own| own.is_passed_on(tether));
     }
 
-    fn own_tether(&self) -> Option<&Tether> {
-        match self.by.as_ref().filter(|_| !self.table.hub().is_forked())? {
+    fn tethers(&self) -> impl Iterator<Item = &Tether> {
+        let is_own = !self.table.hub().is_forked();
+        self.holds.by().filter(move |_| is_own).filter_map(|by| match by {
             HeldBy::Place(place) => place.tether.as_ref(),
             HeldBy::Shelf(_) => None,
-        }
+        })
     }
 
     /// Makes an exclusive hold a shared one, at once and without letting go: nobody writes in
@@ -533,9 +535,7 @@ impl RangeGuard {
     /// ranges before it: such a hold keeps its mode. If this process dies meanwhile,
     /// the next waiters have the range as they do at any other time.
     pub fn downgrade(mut self) -> Self {
-        if self.mode == Mode::Exclusive {
-            self.convert(Mode::Shared);
-        }
+        self.convert(Mode::Shared);
         self
     }
 
@@ -551,44 +551,33 @@ impl RangeGuard {
     /// what a dead process has left is in the way, until one that waits has cleared it; or this
     /// session held 64 ranges before it. Release it and ask for it anew to wait.
     pub fn try_upgrade(mut self) -> Result<Self, Self> {
-        if self.mode == Mode::Shared {
-            self.convert(Mode::Exclusive);
-        }
-        if self.mode == Mode::Exclusive { Ok(self) } else { Err(self) }
+        self.convert(Mode::Exclusive);
+        if self.mode() == Mode::Exclusive { Ok(self) } else { Err(self) }
     }
 
     /// Holds the range in this mode, if it can be.
     fn convert(&mut self, mode: Mode) {
-        let by = self.by.take().expect("it is held until it is released");
-        let (by, token) = self.table.convert(by, mode);
-        self.by = Some(by);
-        if let Some(token) = token {
-            (self.token, self.mode) = (token, mode);
+        if let Some(token) = self.holds.convert(&self.table, mode) {
+            self.token = token;
         }
     }
 
     /// Releases the range: await it, or call [`Release::blocking`], for how it went. In shared
     /// memory it is free when this returns. By a server it is once that was asked for, or dropped.
     pub fn release(mut self) -> Release {
-        let by = self.by.take().expect("it is released once");
-        if self.table.hub().is_far {
-            return Release::of_ranges(Leaving::new(Arc::clone(&self.table), vec![by]));
-        }
-        Release::of(self.table.release(by))
+        take(&mut self.holds).release(&self.table)
     }
 }
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        if let Some(by) = self.by.take() {
-            self.table.let_go(by);
-        }
+        self.holds.let_go(&self.table);
     }
 }
 
 impl fmt::Debug for RangeGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { range, mode, token, .. } = self;
-        write!(f, "RangeGuard({:?} {range:?} {mode:?}, token {token})", self.name())
+        let (range, mode) = (self.range(), self.mode());
+        write!(f, "RangeGuard({:?} {range:?} {mode:?}, token {})", self.name(), self.token)
     }
 }

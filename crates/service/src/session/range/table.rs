@@ -474,22 +474,21 @@ impl Table {
         self.ended(place, is_held.map_err(|fault| self.failed(fault)))
     }
 
-    /// Turns what is held into a hold in this mode, which is not its own, if it can be. By what it
-    /// is held then, and by which token if it was turned.
-    pub(super) fn convert(&self, by: HeldBy, mode: Mode) -> (HeldBy, Option<Token>) {
+    /// Turns what is held into a hold in this mode, which is not its own, if it can be: by which
+    /// token it is held then.
+    pub(super) fn convert(&self, by: &mut HeldBy, mode: Mode) -> Option<Token> {
         let hub = self.hub();
         if hub.is_forked() || hub.check().is_err() {
-            return (by, None);
+            return None;
         }
         match by {
-            HeldBy::Place(mut place) => {
+            HeldBy::Place(place) => {
                 let is_held = place.seat.is_seen_to_hold();
-                let is_converted = is_held && convert(&mut place, mode);
-                let token = if is_converted { place.seat.token() } else { None };
-                (HeldBy::Place(place), token)
+                let is_converted = is_held && convert(place, mode);
+                if is_converted { place.seat.token() } else { None }
             }
             // What is written down stays as it is.
-            HeldBy::Shelf(_) => (by, None),
+            HeldBy::Shelf(_) => None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::mem::take;
 use std::ops::{Range, RangeBounds};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use farlock_locks::{Mode, Token};
 
-use super::leaving::Leaving;
+use super::holds::Holds;
 use super::table::Asked;
 use super::{RangeGuard, RangeLock, RangeRequest, Release, positions_of};
 use crate::AcquireError;
@@ -141,8 +142,8 @@ impl RangesRequest {
     ) -> RangeRequest {
         let left = |at: Instant| Patience::For(at.saturating_duration_since(Instant::now()));
         let patience = deadline.map_or(self.patience, left);
-        let end = |held: Option<&RangeGuard>| held.map_or(0, |held| held.range.end);
-        let mut writing = held.guards.iter().filter(|held| held.mode == Mode::Exclusive);
+        let end = |held: Option<&RangeGuard>| held.map_or(0, |held| held.range().end);
+        let mut writing = held.guards.iter().filter(|held| held.mode() == Mode::Exclusive);
         let held_before = [end(held.guards.last()), end(writing.next_back())];
         let asked = Asked { held_before, ..Asked::of(*mode, range.clone()) };
         RangeRequest { asked, patience, table: Arc::clone(&self.table.table) }
@@ -208,13 +209,9 @@ impl RangesGuard {
         let Some(table) = self.guards.first().map(|guard| Arc::clone(&guard.table)) else {
             return Release::of(Ok(()));
         };
-        let mut guards = std::mem::take(&mut self.guards);
-        let held = guards.iter_mut().rev().filter_map(|guard| guard.by.take());
-        if table.hub().is_far {
-            let held = held.collect();
-            return Release::of_ranges(Leaving::new(table, held));
-        }
-        Release::of(held.map(|by| table.release(by)).fold(Ok(()), Result::and))
+        let mut holds = Holds::default();
+        self.guards.iter_mut().for_each(|guard| holds.append(take(&mut guard.holds)));
+        holds.release(&table)
     }
 }
 

@@ -189,6 +189,35 @@ pub enum DivideReason {
     Lost(#[source] LostReason),
 }
 
+/// What keeps two held ranges from being merged.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum MergeReason {
+    /// Two sessions are lost at different times.
+    #[error("they are held by two sessions: acquire both by the same one")]
+    OtherSession,
+    /// Tables have nothing to do with each other.
+    #[error("the other is of the table '{}': ranges of one table alone are one", shown(.other))]
+    OtherTable {
+        /// Its name.
+        other: String,
+    },
+    /// One is shared, and the other exclusive.
+    #[error("one is shared and the other exclusive: turn one of them first")]
+    OtherMode,
+    /// There are units between them.
+    #[error("{start}..{end} lies between them: acquire that too, and merge it with one of them")]
+    Apart {
+        /// The first position between them.
+        start: u64,
+        /// The first one behind these.
+        end: u64,
+    },
+    /// Both are shared and have some positions, which neither let go of.
+    #[error("what both have could not be let go of by one of them")]
+    Overlap(#[source] DivideReason),
+}
+
 /// How a held lock was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]

@@ -84,7 +84,9 @@ pub mod text;
 
 pub use address::{AddressError, check_address};
 pub use directory::{DirectoryError, check_name};
-pub use error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError, SessionError};
+pub use error::{
+    AcquireError, DivideReason, Holders, LostReason, MergeReason, ReleaseError, SessionError,
+};
 pub use farlock_fabric::tcp::TlsFiles;
 pub use farlock_fabric::{ConnectError, Fault, TlsFault, TlsFileFault};
 pub use farlock_locks::{Mode, Token};

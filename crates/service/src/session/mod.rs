@@ -43,6 +43,7 @@ use name::{Came, Tried};
 pub use open::Open;
 use pool::UnderWay;
 pub use range::divide::DivideError;
+pub use range::merge::MergeError;
 pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;

@@ -1,5 +1,6 @@
-//! What a guard has: one hold of a range, or several side by side.
+//! What a guard has: one hold of a range, or several side by side where guards were merged.
 
+use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,6 +85,26 @@ impl Holds {
     /// Takes these in, which lie behind.
     pub(super) fn append(&mut self, behind: Self) {
         self.0.extend(behind.0);
+    }
+
+    /// Takes these in, which begin where it ends, between two units, or before: what of them lies
+    /// before that end it has itself, and they let go of it. If that fails all is as before, or
+    /// what lies behind is lost.
+    pub(super) fn absorb(
+        &mut self,
+        behind: &mut Self,
+        table: &Arc<Table>,
+        seam: u64,
+    ) -> Result<(), DivideReason> {
+        let end = self.range().end.max(behind.range().end);
+        if let Some(twice) = table.freed(&behind.range(), &(0..seam)) {
+            behind.free(table, &twice)?;
+        }
+        // Of the units beside the seam positions were held that were not asked for.
+        self.0.last_mut().expect("it is held").range.end = end.min(seam);
+        behind.0.first_mut().into_iter().for_each(|hold| hold.range.start = seam);
+        self.append(take(behind));
+        Ok(())
     }
 
     /// Those from this position on, where one begins or all end.

@@ -10,6 +10,7 @@ pub(super) mod divide;
 mod holds;
 mod job;
 pub(super) mod leaving;
+pub(super) mod merge;
 mod table;
 pub(super) mod together;
 
@@ -506,7 +507,8 @@ impl RangeGuard {
         Lost { held: &*self.table, watch: None }
     }
 
-    /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
+    /// The tether of what is held: as [`Guard::tether`](super::Guard::tether). `None` of a range
+    /// that was merged as well, of which each part keeps the one that it had.
     pub fn tether(&self) -> Option<OwnedFd> {
         let mut tethers = self.tethers();
         let tether = tethers.next().filter(|_| self.holds.by().len() == 1)?;
@@ -532,8 +534,10 @@ impl RangeGuard {
     ///
     /// It stays exclusive, as [`RangeGuard::mode`] says, if it is lost, or if a process is stopped
     /// that was just about to ask for a part of it (ask again then), or if this session held 64
-    /// ranges before it: such a hold keeps its mode. If this process dies meanwhile,
-    /// the next waiters have the range as they do at any other time.
+    /// ranges before it: such a hold keeps its mode, and a merged range with such a part. Of a
+    /// merged range a part may stay exclusive because of that stopped process while the rest
+    /// becomes shared, as the mode says then: it keeps others out until that is asked again. If
+    /// this process dies meanwhile, the next waiters have the range as they do at any other time.
     pub fn downgrade(mut self) -> Self {
         self.convert(Mode::Shared);
         self
@@ -541,7 +545,9 @@ impl RangeGuard {
 
     /// Makes a shared hold an exclusive one if nobody else has any of it, with a new token; does
     /// not wait for others to leave, since two that do would wait for each other for ever. This
-    /// session's other holds of the same positions are others too.
+    /// session's other holds of the same positions are others too. Of a merged range all becomes
+    /// exclusive or nothing: what did is shared again if another part cannot, with no moment in
+    /// which others write.
     ///
     /// If this process dies meanwhile, the next waiters have the range as they do at any other
     /// time.

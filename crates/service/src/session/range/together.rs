@@ -74,7 +74,7 @@ fn apart(wanted: Vec<(Mode, Range<u64>)>, unit: u64) -> Vec<(Mode, Range<u64>)> 
 }
 
 /// The whole units that have these positions; the last one of a table has all behind it.
-fn in_units(range: Range<u64>, unit: u64) -> Range<u64> {
+pub(super) fn in_units(range: Range<u64>, unit: u64) -> Range<u64> {
     if range.is_empty() {
         return range;
     }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![allow(async_fn_in_trait, reason = "protocol futures stay on their endpoint's thread")]
 
+pub mod blocks;
 mod client;
 mod error;
 pub mod event;

@@ -67,7 +67,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod blocks;
 mod connection;
 mod directory;
 mod error;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use farlock_locks::blocks::Blocks;
 use farlock_locks::record::citron::tree::Tree;
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::shelf::Shelf;
 use farlock_locks::{Extent, LockKind, Token, TokenSource};
 
-use crate::blocks::Blocks;
 use crate::directory::Kind;
 
 /// The kind under which the directory enters locks: the protocol that uses their words.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use farlock_fabric::tcp::TlsFiles;
 use farlock_fabric::{Addr, ConnectError, Connection, Host, HostOptions, Origin};
 use farlock_locks::Token;
+use farlock_locks::blocks;
 
 use crate::address::{AddressError, check_address};
-use crate::blocks;
 use crate::connection::Region;
 use crate::directory::Directory;
 use crate::protocol::{RANGE_BLOCK_BYTES, RANGE_HEAP_BYTES};

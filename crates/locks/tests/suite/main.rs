@@ -1,6 +1,7 @@
 //! What every record lock must do, on every fabric: one suite, run on simulated far memory under
 //! many seeds and on real shared memory.
 
+mod blocks;
 mod cases;
 mod crash;
 mod explored;

@@ -7,12 +7,12 @@ use std::task::Waker;
 use std::time::Instant;
 
 use farlock_fabric::{Addr, Connection as _, Endpoint as _, EndpointId, Fault, fork_count};
+use farlock_locks::blocks::{BlockError, Blocks, LOG_BYTES};
 use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
 use super::waiter::{Report, Timed, Wake};
-use crate::blocks::{BlockError, Blocks, LOG_BYTES};
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
@@ -354,7 +354,9 @@ impl Hub {
         if let Some(number) = known {
             return Ok(number);
         }
-        let number = self.blocks().of(lane, &self.region, (table, subtree)).await?;
+        let heap = self.region.heap().0.offset();
+        let lengthen = async |end: Addr| self.region.lengthen(end.offset() - heap);
+        let number = self.blocks().of(lane, lengthen, (table, subtree)).await?;
         lock(&self.known_blocks).insert((table, subtree), number);
         Ok(number)
     }

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Posted, Slot, block_on};
+use farlock_locks::blocks::BlockError;
 use farlock_locks::{
     Attempt, Begun, BlockNumbers, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token,
     Want as _,
 };
 
-use crate::blocks::BlockError;
 use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError};

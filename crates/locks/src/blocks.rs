@@ -1,75 +1,76 @@
-//! The blocks of a region, in which tables of ranges have what few of them need.
+//! The blocks of a region, in which [tables of ranges](crate::record::citron) have what few of them
+//! need.
 //!
 //! A table has its first units where it lies, and a block more for each further subtree of its tree
-//! that anybody has asked for units of. A *log* says whose the blocks are: one word for each, which
-//! is written once. It grows at its end alone, and nobody writes there who has not read all before
-//! it: so no subtree has two blocks, and what was found once is known for good.
+//! that anybody has asked for units of. Where the memory comes from is the caller's matter.
+//!
+//! A *log* says whose the blocks are: one word for each, which is written once. It grows at its end
+//! alone, and nobody writes there who has not read all before it: so no subtree has two blocks, and
+//! what was found once is known for good.
 //!
 //! A block is not given back. The record of a name that was forgotten keeps its blocks for the next
 //! name, as it keeps its words: what the dead have left there is mended as anywhere else.
 //!
 //! | died | what is left |
 //! | --- | --- |
-//! | after the heap was lengthened for a block | memory that the next one takes |
+//! | after the memory was lengthened for a block | memory that the next one takes |
 //! | after its word was written | a block, as any other |
 
-use farlock_fabric::{Addr, ConnectError, Connection, Endpoint, Fault, Verb, WORDS_MAX};
+use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Verb, WORDS_MAX};
+use thiserror::Error;
 
 /// How many there may be: one table of all its units takes half of them.
 const BLOCKS: u16 = 2048;
 
 /// Bytes of the log: a multiple of those by which a heap grows.
-pub(crate) const LOG_BYTES: u64 = 64 << 10;
+pub const LOG_BYTES: u64 = 64 << 10;
 
 const WORD_BYTES: u64 = 8;
 const _: () = assert!(BLOCKS as u64 * WORD_BYTES <= LOG_BYTES);
 
 /// By how many bytes a region may grow for blocks of so many bytes.
-pub(crate) const fn bytes(block_bytes: u64) -> u64 {
+pub const fn bytes(block_bytes: u64) -> u64 {
     (BLOCKS as u64 * block_bytes).next_multiple_of(LOG_BYTES)
 }
 
 /// The blocks of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     log: Addr,
     block_bytes: u64,
 }
 
 /// Why a subtree has no block.
-#[derive(Debug)]
-pub(crate) enum BlockError {
+#[derive(Debug, Error)]
+pub enum BlockError {
     /// A verb failed.
-    Fabric(Fault),
+    #[error("the log of blocks could not be read or written")]
+    Fabric(#[from] Fault),
     /// There is no memory.
-    Memory(ConnectError),
-}
-
-impl From<Fault> for BlockError {
-    fn from(fault: Fault) -> Self {
-        Self::Fabric(fault)
-    }
+    #[error("there is no memory for a block")]
+    Memory(#[source] ConnectError),
 }
 
 impl Blocks {
     /// Those whose log lies here.
-    pub(crate) const fn at(log: Addr, block_bytes: u64) -> Self {
+    pub const fn at(log: Addr, block_bytes: u64) -> Self {
         Self { log, block_bytes }
     }
 
     /// Where the first one lies.
-    pub(crate) const fn base(self) -> Addr {
+    pub const fn base(self) -> Addr {
         self.log.plus(LOG_BYTES)
     }
 
-    /// The block of this subtree of a table, which takes the next one where it has none.
+    /// The block of this subtree of a table, which takes the next one where it has none. `lengthen`
+    /// makes the region's memory reach to an address, if it does not yet; what comes to it is zero.
     ///
     /// # Errors
     /// See [`BlockError`].
-    pub(crate) async fn of<E: Endpoint>(
+    pub async fn of<E: Endpoint>(
         self,
         endpoint: &E,
-        region: &impl Connection,
+        lengthen: impl AsyncFn(Addr) -> Result<(), ConnectError>,
         (lock, subtree): (Addr, u32),
     ) -> Result<u16, BlockError> {
         let own = owner(lock, subtree);
@@ -81,7 +82,7 @@ impl Blocks {
             let read = endpoint.copy_read(0, &mut owners[..words]);
             for &owner in &owners[..read] {
                 let found = match owner {
-                    0 => self.take(endpoint, region, number, own).await?,
+                    0 => self.take(endpoint, &lengthen, number, own).await?,
                     owner => owner,
                 };
                 if found == own {
@@ -101,13 +102,12 @@ impl Blocks {
     async fn take<E: Endpoint>(
         self,
         endpoint: &E,
-        region: &impl Connection,
+        lengthen: &impl AsyncFn(Addr) -> Result<(), ConnectError>,
         number: u16,
         own: u64,
     ) -> Result<u64, BlockError> {
         let end = self.base().plus((u64::from(number) + 1) * self.block_bytes);
-        let heap_bytes = end.offset() - region.heap().0.offset();
-        region.lengthen(heap_bytes).map_err(BlockError::Memory)?;
+        lengthen(end).await.map_err(BlockError::Memory)?;
         endpoint.cas64(self.word(number), 0, own).await?;
         let found = endpoint.old() as u64;
         Ok(if found == 0 { own } else { found })

@@ -70,7 +70,7 @@ impl<E: Counting, L: Lock<E>> Laps for Ranges<E, L> {
         course: Course,
         tally: &'a mut Tally,
     ) -> LocalFuture<'a, Result<(), Failure>> {
-        let judge = RangeJudge { judge, own: self.face.own, kind: &self.kind };
+        let judge = RangeJudge::new(judge, self.face.own, &self.kind);
         let events = || self.face.site.client.events();
         Box::pin(async move {
             let before = events();
@@ -102,22 +102,47 @@ const fn conflict(a: u64, b: u64) -> bool {
     a != 0 && b != 0 && meet && (a | b) & 1 != 0
 }
 
-/// The judge of one client.
+/// What one client holds, as the others can see it.
 #[derive(Clone, Copy)]
-struct RangeJudge<'a, L> {
+pub(crate) struct Holds<'a> {
     judge: Judge<'a>,
-    own: OwnRanges,
-    kind: &'a L,
+    number: usize,
 }
 
-impl<L> RangeJudge<'_, L> {
+impl<'a> Holds<'a> {
+    /// Those of the client with this number, of as many as the judge has lines.
+    pub(crate) const fn new(judge: Judge<'a>, number: usize) -> Self {
+        Self { judge, number }
+    }
+
+    /// The client holds these units from now on. Whether another one does, in a mode that this
+    /// excludes.
+    pub(crate) fn enter(&self, units: &Range<u32>, mode: Mode) -> bool {
+        let held = packed(units, mode);
+        if mode == Mode::Exclusive {
+            self.counts();
+        }
+        self.says(HELD, held);
+        self.meets_holder(held)
+    }
+
+    /// The client is about to let go of them. Whether another one holds some by now.
+    pub(crate) fn leave(&self, units: &Range<u32>, mode: Mode) -> bool {
+        let meets = self.meets_holder(packed(units, mode));
+        [HELD, ASKED, COVERED].into_iter().for_each(|place| self.says(place, 0));
+        if mode == Mode::Exclusive {
+            self.counts();
+        }
+        meets
+    }
+
     /// What another client says at this place of its line.
     fn said(&self, other: usize, place: usize) -> u64 {
         self.judge.line(other)[place].load(Ordering::SeqCst)
     }
 
     fn others(&self) -> impl Iterator<Item = usize> {
-        (0..self.judge.locks() as usize).filter(|&other| other != self.own.number())
+        (0..self.judge.locks() as usize).filter(|&other| other != self.number)
     }
 
     /// Whether any other client holds a range that conflicts with this.
@@ -144,43 +169,48 @@ impl<L> RangeJudge<'_, L> {
 
     /// Says something in this client's line.
     fn says(&self, place: usize, word: u64) {
-        self.judge.line(self.own.number())[place].store(word, Ordering::SeqCst);
+        self.judge.line(self.number)[place].store(word, Ordering::SeqCst);
     }
 
     fn counts(&self) {
-        self.judge.line(self.own.number())[ENTERED].fetch_add(1, Ordering::Relaxed);
+        self.judge.line(self.number)[ENTERED].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The judge of one client.
+#[derive(Clone, Copy)]
+struct RangeJudge<'a, L> {
+    holds: Holds<'a>,
+    own: OwnRanges,
+    kind: &'a L,
+}
+
+impl<'a, L> RangeJudge<'a, L> {
+    const fn new(judge: Judge<'a>, own: OwnRanges, kind: &'a L) -> Self {
+        Self { holds: Holds::new(judge, own.number()), own, kind }
     }
 }
 
 impl<L: LockKind> Judging for RangeJudge<'_, L> {
-    type Entered = u64;
+    type Entered = bool;
 
     fn asks(&self, place: u32, mode: Mode) -> bool {
         let units = self.own.at(place);
         let mode = if L::SHARES { mode } else { Mode::Exclusive };
         let covered = packed(&self.kind.covers(units.clone()), mode);
         let asked = packed(&units, mode);
-        self.says(COVERED, covered);
-        self.says(ASKED, asked);
-        self.meets_covers_alone(asked, covered)
+        self.holds.says(COVERED, covered);
+        self.holds.says(ASKED, asked);
+        self.holds.meets_covers_alone(asked, covered)
     }
 
-    fn enter(&self, place: u32, mode: Mode) -> u64 {
-        let held = packed(&self.own.at(place), mode);
-        if mode == Mode::Exclusive {
-            self.counts();
-        }
-        self.says(HELD, held);
-        u64::from(self.meets_holder(held))
+    fn enter(&self, place: u32, mode: Mode) -> bool {
+        self.holds.enter(&self.own.at(place), mode)
     }
 
-    fn leave(&self, place: u32, mode: Mode, entered: u64) -> u64 {
-        let seen = entered | u64::from(self.meets_holder(packed(&self.own.at(place), mode)));
-        [HELD, ASKED, COVERED].into_iter().for_each(|place| self.says(place, 0));
-        if mode == Mode::Exclusive {
-            self.counts();
-        }
-        seen
+    fn leave(&self, place: u32, mode: Mode, entered: bool) -> u64 {
+        let meets = self.holds.leave(&self.own.at(place), mode);
+        u64::from(entered | meets)
     }
 }
 
@@ -210,7 +240,7 @@ mod tests {
     fn overlaps_are_seen_and_neighbours_are_none() {
         let words: Vec<AtomicU64> = (0..Judge::words(2)).map(|_| AtomicU64::new(0)).collect();
         let judge = Judge::new(&words, 2);
-        let of = |number| RangeJudge { judge, own: OwnRanges::new(COURSE, number), kind: &NoLock };
+        let of = |number| RangeJudge::new(judge, OwnRanges::new(COURSE, number), &NoLock);
         for (there, seen) in [(1, 1), (2, 0)] {
             let first = of(0).enter(0, Mode::Exclusive);
             let second = of(1).enter(there, Mode::Exclusive);
@@ -242,7 +272,7 @@ mod tests {
     fn a_conflict_is_false_where_covers_meet_and_units_do_not() {
         let words: Vec<AtomicU64> = (0..Judge::words(2)).map(|_| AtomicU64::new(0)).collect();
         let judge = Judge::new(&words, 2);
-        let of = |number| RangeJudge { judge, own: OwnRanges::new(COURSE, number), kind: &Blocks };
+        let of = |number| RangeJudge::new(judge, OwnRanges::new(COURSE, number), &Blocks);
         assert!(!of(0).asks(0, Mode::Exclusive));
         for (place, is_false) in [(1, false), (2, true), (4, false)] {
             assert_eq!(of(1).asks(place, Mode::Exclusive), is_false, "at {place}");

@@ -80,6 +80,14 @@ impl SpecOptions<'_> {
     }
 }
 
+/// This lock with these options (`option=value:option`), where its kind is known by its type.
+///
+/// # Errors
+/// It has no such option, or the option does not take that.
+pub fn with_options<L: LockKind>(name: &'static str, lock: L, rest: &str) -> Result<L, SpecError> {
+    SpecOptions { lock: name, rest, has_room: true }.applied_to(lock)
+}
+
 macro_rules! define {
     ($(
         $name:literal, $module:ident, $make:expr $(, or $part:ident::$other:ident)?,

@@ -239,6 +239,11 @@ impl<const SHARES: bool> Citron<SHARES> {
         self.tree().wanted(want)
     }
 
+    /// Of what is wanted, the subtrees at its two ends that have a block.
+    pub fn far_ends(&self, want: Extent) -> [Option<u32>; 2] {
+        self.tree().far_ends(&self.units(want))
+    }
+
     /// How long a block of a subtree is.
     pub fn block_bytes(&self) -> u64 {
         self.plan(BlockNumbers::NONE).block_bytes()

@@ -68,7 +68,7 @@ const SAMPLE_MAX: u32 = 16;
 /// The longest warm-up by default in a simulation, in seconds: hundreds of round trips.
 const SIMULATED_WARM_UP: f64 = 0.001;
 /// Work inside and between, by default, in a simulation: a NIC's client is never infinitely fast.
-const SIMULATED_WORK_NS: u64 = 50;
+pub(crate) const SIMULATED_WORK_NS: u64 = 50;
 
 /// Who executes the verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

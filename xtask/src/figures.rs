@@ -161,6 +161,12 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "a table of ranges grows from 2^10 to 2^28 units under load, the same twice",
+        args: "spreading --fabric sim --clients 16 --phase-ms 4 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
         title: "one more range takes its time while others are held",
         args: "figure held --scale toy --json",
         each: &[Expect::Positive("ours")],

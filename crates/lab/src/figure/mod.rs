@@ -10,6 +10,7 @@ mod fs;
 mod plot;
 pub mod queueing;
 pub mod spec;
+mod spreading;
 pub mod value;
 #[cfg(feature = "ycsb")]
 mod ycsb;
@@ -102,6 +103,7 @@ fn measure(figure: &Figure, size: &Size) -> anyhow::Result<Measured> {
         Kind::Bench => bench::values(figure, series, size),
         Kind::Queueing => queueing::values(figure, series, size),
         Kind::Fs => fs::values(figure, series, size),
+        Kind::Spreading => spreading::values(figure, series, size),
         Kind::FalseConflicts => {
             let nodes = series.subject.parse().context("into how many nodes?")?;
             let rate = |&length: &u64| false_conflicts::rate(Tree::LARGEST, length, nodes);

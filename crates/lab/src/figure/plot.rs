@@ -34,6 +34,7 @@ pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow:
         Kind::FalseConflicts => ("units of a range", "false conflicts, of all pairs"),
         Kind::Held => ("ranges held", "nanoseconds of one more and its release"),
         Kind::Fs => ("clients", "operations, or bytes, a second"),
+        Kind::Spreading => ("units, as a power of two", "acquisitions a second"),
         #[cfg(feature = "ycsb")]
         Kind::Ycsb => (figure.axis.as_deref().unwrap_or("clients"), "operations a second"),
     };

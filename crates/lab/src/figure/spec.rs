@@ -21,6 +21,7 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-6-256", include_str!("../../figures/citron-6-256.toml")),
     ("citron-7", include_str!("../../figures/citron-7.toml")),
     ("citron-8", include_str!("../../figures/citron-8.toml")),
+    ("citron-10", include_str!("../../figures/citron-10.toml")),
     ("citron-11", include_str!("../../figures/citron-11.toml")),
     ("citron-12", include_str!("../../figures/citron-12.toml")),
     ("citron-table2", include_str!("../../figures/citron-table2.toml")),
@@ -86,7 +87,7 @@ pub struct Figure {
     pub testbed: Option<String>,
     /// How it is measured.
     pub kind: Kind,
-    /// What clients do, as arguments of `bench`, of `fs`, or of `ycsb`.
+    /// What clients do, as arguments of `bench`, of `fs`, of `spreading`, or of `ycsb`.
     #[serde(default)]
     pub bench: String,
     /// Of `ycsb`: the option whose values are the points of the axis, `clients` if none is said, or
@@ -117,6 +118,9 @@ pub enum Kind {
     Held,
     /// Clients of a file system, in a simulation: rates and latencies by clients.
     Fs,
+    /// Writers of a file that grows, in a simulation: rates and latencies by the units it has had,
+    /// as powers of two.
+    Spreading,
     /// Clients of a key-value store, in a simulation: by whatever option of `ycsb`.
     #[cfg(feature = "ycsb")]
     Ycsb,
@@ -188,6 +192,8 @@ pub enum Measure {
     P99,
     /// Claims of ranges that came too late, of each acquisition.
     Aborts,
+    /// How far the rate fell where a table grew, at the deepest.
+    Dip,
     /// The point of the axis at which there are the most operations a second.
     PeakAt,
     /// Compares that failed, of each operation of a store.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::spec::Measure;
+use crate::spreading::GrowthRow;
 
 /// A series at a point of the axis.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -23,6 +24,9 @@ pub struct Value {
     pub aborts: f64,
     /// Holders that overlapped.
     pub violations: u64,
+    /// How a table grew, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<GrowthRow>,
     /// What else was measured of a store, and how.
     #[cfg(feature = "ycsb")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +45,7 @@ impl Value {
             false_conflicts: 0.0,
             aborts: 0.0,
             violations: 0,
+            growth: None,
             #[cfg(feature = "ycsb")]
             store: None,
         }
@@ -54,6 +59,7 @@ impl Value {
             Measure::P50 => self.p50,
             Measure::P99 => self.p99,
             Measure::Aborts => self.aborts,
+            Measure::Dip => self.growth.map_or(0.0, |growth| growth.dip),
             measure => self.of_store(measure),
         }
     }

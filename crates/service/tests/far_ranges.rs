@@ -8,8 +8,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use farlock::Session;
-use stage::Stage;
+use farlock::session::RangeLock;
 use stage::serving::Serving;
+use stage::{Stage, turns};
 
 const TURNS: usize = 40;
 
@@ -83,5 +84,25 @@ fn requests_that_are_given_up_keep_no_other_out() {
     let same = one.range("rows").exclusive(0..1).within(limit).blocking().unwrap();
     for held in [elsewhere, behind, same] {
         held.release().blocking().unwrap();
+    }
+}
+
+/// Those beside it hold units of its own: in this region, or by the server as it does.
+#[test]
+fn a_waiter_is_granted_beside_holders_that_follow_each_other() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let unit = |table: &RangeLock, number| table.exclusive(3 * number..3 * number + 1);
+    let first = |table: &RangeLock, _| table.exclusive(0..1);
+    let several = |table: &RangeLock, _| table.exclusive(0..8);
+    let sessions = [
+        |stage: &Stage, _: &Serving| stage.session(),
+        |_: &Stage, server: &Serving| server.session(),
+    ];
+    for (holders, waiter) in [(0, 1), (1, 0), (1, 1)] {
+        let session = || sessions[holders](&stage, &server);
+        let waiter = sessions[waiter](&stage, &server);
+        turns::is_had_beside_holders(session, &first, &waiter, &first);
+        turns::is_had_beside_holders(session, &unit, &waiter, &several);
     }
 }

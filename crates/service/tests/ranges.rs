@@ -15,7 +15,7 @@ use std::time::Duration;
 use farlock::session::{RangeLock, RangeRequest};
 use farlock::{AcquireError, LostReason, Mode};
 use rustix::process::Signal;
-use stage::{Stage, block_on, ended, kill, pid};
+use stage::{Stage, block_on, ended, kill, pid, turns};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -375,46 +375,14 @@ fn what_a_dead_process_held_is_taken_over() {
     }
 }
 
-/// How often holders that follow each other are granted before a waiter is.
-const TURNS_MAX: u64 = 500;
-
-/// Three holders, each of what it says for its number, come one after the other, or so that there
-/// is always one: what else is wanted is granted five times nevertheless. Turns are counted, not
-/// time: beside busy processors both take longer.
+/// Others in this process hold what these say: what else is wanted is granted before long.
 fn is_had_beside_holders(
     hold: impl Fn(&RangeLock, u64) -> RangeRequest + Sync,
-    want: impl Fn(&RangeLock, u64) -> RangeRequest,
+    want: impl Fn(&RangeLock, u64) -> RangeRequest + Sync,
 ) {
-    const HOLD: Duration = Duration::from_millis(3);
     let stage = Stage::new();
-    let (is_over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        for number in 0..3 {
-            let (table, hold) = (stage.session().range("t"), &hold);
-            let (is_over, turns) = (&is_over, &turns);
-            scope.spawn(move || {
-                thread::sleep(number * HOLD / 3);
-                while !is_over.load(Ordering::Relaxed) {
-                    let held = hold(&table, number.into()).blocking().unwrap();
-                    turns.fetch_add(1, Ordering::Relaxed);
-                    thread::sleep(HOLD);
-                    drop(held);
-                }
-            });
-        }
-        thread::sleep(10 * HOLD);
-        let table = stage.session().range("t");
-        let turns_beside = |round| {
-            let before = turns.load(Ordering::Relaxed);
-            let granted = want(&table, round).within(Duration::from_secs(60)).blocking();
-            granted.map(|_| turns.load(Ordering::Relaxed) - before)
-        };
-        let granted: Vec<_> = (0..5).map(turns_beside).collect();
-        is_over.store(true, Ordering::Relaxed);
-        println!("granted after so many turns of others: {granted:?}");
-        let is_soon = |turns: &Result<u64, _>| turns.as_ref().is_ok_and(|&turns| turns < TURNS_MAX);
-        assert!(granted.iter().all(is_soon), "{granted:?}");
-    });
+    let [hold, want] = [&hold as &turns::Ask<'_>, &want];
+    turns::is_had_beside_holders(|| stage.session(), hold, &stage.session(), want);
 }
 
 #[test]

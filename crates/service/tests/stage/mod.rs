@@ -4,6 +4,7 @@
 
 pub(crate) mod serving;
 pub(crate) mod terminal;
+pub(crate) mod turns;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

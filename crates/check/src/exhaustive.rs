@@ -94,6 +94,7 @@ fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catc
 mod tests {
     use std::ops::Range;
 
+    use farlock_locks::museum::exhibits::Claim;
     use farlock_sim::schedule::Consistent;
 
     use super::*;
@@ -356,6 +357,32 @@ mod tests {
             let (hunt, found) = passed_by_readers(&player, &spec, ranges, 2_000);
             let broken = found.map(|finding| finding.promise);
             assert_eq!(broken, Some(Promise::Order), "{name}: {} rounds", hunt.rounds_max);
+        }
+    }
+
+    /// Those that come for a unit for which one waits that calls wait for it: what passes it has
+    /// looked before, or calls itself. Those that do not hear it pass again and again.
+    #[test]
+    fn newcomers_do_not_pass_a_waiter_that_calls_for_a_unit() {
+        let passed = |player: &Player, spec: &str, ranges: &[Range<u32>]| {
+            let scenario = Scenario::of_ranges(spec, 2 * ROUNDS, ranges).expect("few parts");
+            let mut hunt = Hunt::new(player, Mix::Standard, 1);
+            let found = (0..3_000).find_map(|_| hunt.run(&scenario).0.finding);
+            (hunt.rounds_max, found.map(|finding| finding.promise))
+        };
+        let sound = "citron:leaf=16:call=0:poll=2500000";
+        let flawed = format!("{}unit-call-unheard", subjects::MUSEUM);
+        let players = [
+            subjects::claiming(sound, Claim::FewPass),
+            subjects::player(&flawed).expect("an exhibit"),
+        ];
+        for ranges in
+            [&[0..1, 0..1, 0..1, 0..1][..], &[0..1, 0..3, 0..1, 0..3], &[0..3, 0..1, 1..2, 2..3]]
+        {
+            let (rounds, found) = passed(&players[0], sound, ranges);
+            assert!(rounds > 0 && found.is_none(), "{ranges:?}: {rounds} {found:?}");
+            let (rounds, found) = passed(&players[1], &flawed, ranges);
+            assert_eq!(found, Some(Promise::Order), "{ranges:?}: {rounds}");
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Order {
     pub readers: Option<u16>,
     /// So many rounds of readers pass a waiting writer at most, where no other one is granted.
     pub rounds: Option<u16>,
+    /// Of rounds of any others, and any waiter.
+    pub rounds_of_all: bool,
     /// Of writers that come later so many pass one in line, at most.
     pub passes: Option<u32>,
     /// Readers stand in the same line as writers, and count as they do.
@@ -24,7 +26,7 @@ impl Order {
     pub fn promised(order: farlock_locks::Order) -> Self {
         let (writers, readers) = (order.bypass_max, order.writers_before_reader);
         let (rounds, one_line) = (order.rounds_before_writer, order.readers_in_line);
-        Self { writers, readers, rounds, passes: None, one_line }
+        Self { writers, readers, rounds, one_line, ..Self::default() }
     }
 
     /// What is left of it where clients hand their holds on so often among their tasks: if the lock
@@ -55,13 +57,17 @@ impl Order {
 
     /// Whether there is a line to hold the lock to.
     pub fn is_of_line(self) -> bool {
-        Self { rounds: None, ..self } != Self::default()
+        Self { rounds: None, rounds_of_all: false, ..self } != Self::default()
     }
 
     /// What is wrong if so many rounds of readers have passed writer `who`.
     pub fn objection_to_rounds(self, who: u16, rounds: u32) -> Option<String> {
         let most = self.rounds.filter(|&most| rounds > u32::from(most))?;
-        Some(format!("{rounds} rounds of readers that came later passed writer {who}, not {most}"))
+        let (others, waiter) =
+            if self.rounds_of_all { ("others", "client") } else { ("readers", "writer") };
+        Some(format!(
+            "{rounds} rounds of {others} that came later passed {waiter} {who}, not {most}"
+        ))
     }
 
     /// What is wrong with the grant of `who`, who passed these.

@@ -68,7 +68,7 @@ pub(super) struct Bench {
     pub(super) locks: Vec<Judges>,
     /// The order that the lock is held to in this run.
     pub(super) order: Order,
-    /// How often readers pass writers, of a lock that is had in parts.
+    /// How often others pass those that wait, of a lock that is had in parts.
     pub(super) rounds: Rounds,
     /// What the judges know, as a part of the world's state.
     pub(super) ghost: Rc<Cell<u64>>,
@@ -144,6 +144,7 @@ impl Bench {
                     ..terms.order.with_turns_unseen(scenario.cancels()).beside(others)
                 },
             },
+            rounds: if terms.order.rounds_of_all { Rounds::of_all() } else { Rounds::default() },
             ghost,
             clients: scenario.clients,
             crew: terms.crew,

@@ -1,9 +1,9 @@
-//! How often readers pass a writer that waits.
+//! How often others pass one that waits.
 
 use super::Access;
 
-/// The writers that wait for some parts of a lock, and the readers that come to the same parts.
-/// Clients are below 64, and so are parts.
+/// The writers that wait for some parts of a lock, and the readers that come to the same parts; or
+/// all that wait, and all that come. Clients are below 64, and so are parts.
 ///
 /// A writer is in line from the first doorbell on with which it posts what may change something of
 /// the lock. A *round* of readers has passed it when one that has asked since the last round has
@@ -12,6 +12,8 @@ use super::Access;
 /// doing.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
+    /// Whether all that wait count, and all that pass them: writers among writers.
+    of_all: bool,
     waiters: Vec<Waiter>,
     rounds_max: u32,
 }
@@ -33,13 +35,18 @@ struct Waiter {
 }
 
 impl Rounds {
+    /// One that counts all that pass, not readers that pass writers.
+    pub fn of_all() -> Self {
+        Self { of_all: true, ..Self::default() }
+    }
+
     /// `who` asks for these parts.
     pub fn opens(&mut self, who: u16, access: Access, parts: u64) {
         self.leaves(who);
         let is_writer = access != Access::Shared;
-        if !is_writer {
-            for writer in self.in_line(parts) {
-                writer.newcomers |= 1 << who;
+        if !is_writer || self.of_all {
+            for waiter in self.in_line(parts).filter(|waiter| waiter.is_writer || is_writer) {
+                waiter.newcomers |= 1 << who;
             }
         }
         let (in_line, newcomers, is_passed, rounds) = (false, 0, false, 0);
@@ -49,8 +56,9 @@ impl Rounds {
     /// `who` posts what may change something of the lock. How many rounds have passed it now, if
     /// that is one more.
     pub fn acts(&mut self, who: u16) -> Option<u32> {
-        let writer =
-            self.waiters.iter_mut().find(|waiter| waiter.who == who && waiter.is_writer)?;
+        let of_all = self.of_all;
+        let waits = |waiter: &&mut Waiter| waiter.who == who && (of_all || waiter.is_writer);
+        let writer = self.waiters.iter_mut().find(waits)?;
         writer.in_line = true;
         if !writer.is_passed {
             return None;
@@ -65,8 +73,9 @@ impl Rounds {
     pub fn enters(&mut self, who: u16) {
         let Some(place) = self.waiters.iter().position(|waiter| waiter.who == who) else { return };
         let granted = self.waiters.remove(place);
+        let of_all = self.of_all;
         for writer in self.in_line(u64::MAX) {
-            if granted.is_writer {
+            if granted.is_writer && !of_all {
                 (writer.newcomers, writer.is_passed, writer.rounds) = (0, false, 0);
             } else {
                 writer.is_passed |= writer.newcomers >> who & 1 != 0;
@@ -85,7 +94,7 @@ impl Rounds {
         self.rounds_max
     }
 
-    /// Writers in line for some of these parts.
+    /// Those in line for some of these parts.
     fn in_line(&mut self, parts: u64) -> impl Iterator<Item = &mut Waiter> {
         self.waiters.iter_mut().filter(move |waiter| waiter.in_line && waiter.parts & parts != 0)
     }
@@ -154,6 +163,21 @@ mod tests {
         rounds.leaves(2);
         rounds.enters(2);
         assert_eq!(rounds.acts(0), None);
+    }
+
+    #[test]
+    fn where_all_count_writers_pass_writers_and_readers_no_readers() {
+        let mut rounds = Rounds::of_all();
+        rounds.opens(0, Exclusive, ALL);
+        rounds.opens(1, Shared, ALL);
+        assert_eq!([rounds.acts(0), rounds.acts(1)], [None, None]);
+        for (who, access) in [(2, Exclusive), (3, Shared)] {
+            rounds.opens(who, access, ALL);
+            rounds.enters(who);
+        }
+        assert_eq!([rounds.acts(0), rounds.acts(1)], [Some(1), Some(1)]);
+        passes(&mut rounds, 3);
+        assert_eq!([rounds.acts(0), rounds.acts(1)], [Some(2), None]);
     }
 
     #[test]

@@ -367,7 +367,7 @@ mod tests {
         let passed = |player: &Player, spec: &str, ranges: &[Range<u32>]| {
             let scenario = Scenario::of_ranges(spec, 2 * ROUNDS, ranges).expect("few parts");
             let mut hunt = Hunt::new(player, Mix::Standard, 1);
-            let found = (0..3_000).find_map(|_| hunt.run(&scenario).0.finding);
+            let found = (0..1_500).find_map(|_| hunt.run(&scenario).0.finding);
             (hunt.rounds_max, found.map(|finding| finding.promise))
         };
         let sound = "citron:leaf=16:call=0:poll=2500000";

@@ -16,6 +16,8 @@ pub(super) struct Parked {
     pub(super) overslept: Vec<u64>,
     /// How many of them had a reason to end.
     pub(super) late: u64,
+    /// How many waits have ended at once since the last that did not.
+    pub(super) at_once: u32,
     /// The key of the last wait that began.
     pub(super) last_key: u64,
 }

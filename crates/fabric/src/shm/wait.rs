@@ -23,6 +23,10 @@ use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};
 /// Looks at the clock after so many spins; reading it costs as much as some of them.
 const SPINS_A_CLOCK: u32 = 16;
 
+/// So many waits in a row end before their task lets others of its thread run: where what it waits
+/// for changes all the time, no other would come to run, nor would anybody look at the clock.
+const AT_ONCE_MAX: u32 = 64;
+
 /// Who waits behind an orphan looks after 1 ms, and then ever more seldom, down to every 32 ms.
 const NAPS_MAX: u32 = 5;
 
@@ -36,24 +40,21 @@ impl<K> Shm<K> {
         if let Some(woken) = self.look(wait) {
             if state.begun {
                 self.note_late(state);
+                return self.end_with(state, woken);
             }
-            return self.end_with(state, woken);
+            return self.end_at_once(wait, state, woken, cx);
         }
         let first = !state.begun;
         if first {
             self.begin(wait, state);
             if let Some(woken) = self.spin(wait, state) {
-                return self.end_with(state, woken);
+                return self.end_at_once(wait, state, woken, cx);
             }
         }
         if is_past(state.deadline) {
             if first {
-                // Another task of this thread may be the one to end this wait: let it run.
-                let until = state.deadline.unwrap_or(0);
-                let (key, waker) = (state.key, cx.waker().clone());
-                let pending = Pending { key, waker, until, is_last_resort: false };
-                self.parked.borrow_mut().waits.push(pending);
-                return Poll::Pending;
+                // Another task of this thread may be the one to end this wait.
+                return self.let_others_run(state, cx);
             }
             return self.end_with(state, Woken::Elapsed);
         }
@@ -64,6 +65,33 @@ impl<K> Shm<K> {
         {
             return self.end_with(state, woken);
         }
+        Poll::Pending
+    }
+
+    /// Ends a wait at its first poll, but for one in some.
+    fn end_at_once(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        woken: Woken,
+        cx: &Context<'_>,
+    ) -> Poll<Woken> {
+        let at_once = self.parked.borrow().at_once + 1;
+        self.parked.borrow_mut().at_once = at_once % AT_ONCE_MAX;
+        if at_once < AT_ONCE_MAX {
+            return self.end_with(state, woken);
+        }
+        if !state.begun {
+            self.begin(wait, state);
+        }
+        self.let_others_run(state, cx)
+    }
+
+    /// Polled again as soon as others of this thread have been.
+    fn let_others_run(&self, state: &WaitState, cx: &Context<'_>) -> Poll<Woken> {
+        let (key, waker, until) = (state.key, cx.waker().clone(), 0);
+        let pending = Pending { key, waker, until, is_last_resort: false };
+        self.parked.borrow_mut().waits.push(pending);
         Poll::Pending
     }
 

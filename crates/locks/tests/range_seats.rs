@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, Fault, Verb, block_on};
+use farlock_fabric::{Addr, Endpoint, Fault, Verb, Wait, block_on};
 use farlock_locks::record::citron::tree::{NODE_BYTES, Tree};
 use farlock_locks::record::citron::{Citron, Exclusive, Shared};
 use farlock_locks::shelf::{Entry, Shelf};
@@ -129,6 +129,12 @@ fn has_at_once(seat: &mut RangeSeat, lock: Addr, want: Extent) -> bool {
     }
 }
 
+/// Time passes, by the clock of this seat.
+fn pause(seat: &RangeSeat, time: Duration) {
+    let interval = Some(time.as_nanos() as u64);
+    block_on(seat.endpoint(), seat.endpoint().wait(Wait { interval, ..Wait::default() }));
+}
+
 /// A waiter for unit 1, and one that holds it.
 fn waiter_and_holder(ranges: &Ranges, calls_after: Option<u8>) -> (RangeSeat, RangeSeat) {
     let seat = || seat_that_calls(ranges, calls_after);
@@ -154,7 +160,7 @@ fn must_wait(
 ) -> bool {
     (0..PASSES_MAX).any(|_| {
         assert_eq!(poll(wait.as_mut()), None, "the holder has it");
-        thread::sleep(Duration::from_micros(500));
+        pause(holder, Duration::from_micros(500));
         close(holder);
         !has_at_once(holder, ranges.lock(), alone(1, 2))
     })
@@ -193,9 +199,9 @@ fn a_caller_that_is_gone_or_stopped_keeps_nobody_out_for_long() {
         assert!(must_wait(&ranges, wait.as_mut(), &mut newcomer));
         drop(wait);
         let waiter = (!is_gone).then_some(waiter);
-        let mut wait = Box::pin(newcomer.wait());
+        let (mut wait, clock) = (Box::pin(newcomer.wait()), ranges.seat());
         let is_in = (0..PASSES_MAX).any(|_| {
-            thread::sleep(Duration::from_millis(1));
+            pause(&clock, Duration::from_millis(1));
             poll(wait.as_mut()) == Some(true)
         });
         assert!(is_in, "the newcomer waits for nobody");

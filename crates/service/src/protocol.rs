@@ -51,7 +51,7 @@ const RANGE_TREE: Tree = Tree { crown: 5, ..Tree::LARGEST };
 pub(crate) const RANGE_UNITS: u64 = RANGE_TREE.last_unit() + 1;
 
 /// So often a waiter for a unit of a table sees others come before it, until newcomers wait for it.
-const CALLS_AFTER: u8 = 2;
+const CALLS_AFTER: u8 = 3;
 
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol(shelf: Shelf, blocks: Blocks) -> RangeProtocol {

@@ -4,7 +4,9 @@
 mod stage;
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::Duration;
 
 use farlock::Session;
@@ -105,4 +107,30 @@ fn a_waiter_is_granted_beside_holders_that_follow_each_other() {
         turns::is_had_beside_holders(session, &first, &waiter, &first);
         turns::is_had_beside_holders(session, &unit, &waiter, &several);
     }
+}
+
+/// It has taken some of what it wants, one by one, and waits for one that holds the rest for long.
+#[test]
+fn a_waiter_for_several_units_keeps_those_from_others_for_no_longer_than_a_while() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let long = server.session().range("t").exclusive(3..4).blocking().unwrap();
+    let (waiter, one) = (server.session(), server.session());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(one.range("t").exclusive(0..1).blocking().unwrap());
+            }
+        });
+        scope.spawn(|| drop(waiter.range("t").exclusive(0..8).blocking().unwrap()));
+        stage.until_waiting(1);
+        let other = server.session().range("t");
+        let limit = Duration::from_secs(10);
+        let granted = (0..20).filter(|_| other.exclusive(0..1).within(limit).blocking().is_ok());
+        let granted = granted.count();
+        is_over.store(true, Ordering::Relaxed);
+        drop(long);
+        assert_eq!(granted, 20);
+    });
 }

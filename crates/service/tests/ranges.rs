@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farlock::session::{RangeLock, RangeRequest};
 use farlock::{AcquireError, LostReason, Mode};
@@ -401,6 +401,42 @@ fn several_units_are_granted_beside_holders_of_one_that_follow_each_other() {
     is_had_beside_holders(hold, |table, _| table.exclusive(0..8));
     is_had_beside_holders(hold, |table, _| table.shared(0..8));
     is_had_beside_holders(hold, |table, _| table.exclusive(0..200));
+}
+
+/// Readers of a unit come and go all the time: nobody waits for those of others.
+#[test]
+fn a_writer_is_granted_beside_readers_of_other_units() {
+    for unit in [1, 40] {
+        is_had_beside_holders(
+            |table, _| table.shared(0..1),
+            |table, _| table.exclusive(unit..unit + 1),
+        );
+    }
+}
+
+/// A writer of the unit beside them is granted within this, or told that it was not.
+#[test]
+fn a_time_out_is_kept_beside_readers_that_hurry() {
+    let stage = Stage::new();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (table, is_over) = (stage.session().range("t"), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(table.shared(0..1).blocking().unwrap());
+                }
+            });
+        }
+        let table = stage.session().range("t");
+        let begun = Instant::now();
+        let granted = (0..200)
+            .filter(|_| table.exclusive(1..2).within(Duration::from_millis(20)).blocking().is_ok());
+        let (granted, passed) = (granted.count(), begun.elapsed());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(passed < Duration::from_secs(40), "{granted} of 200 in {passed:?}");
+        assert!(granted > 100, "{granted} of 200 in {passed:?}");
+    });
 }
 
 /// Waits for a part, and is stopped.

@@ -304,6 +304,8 @@ impl Params {
                 course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
                 site.endpoint.completion(look(site, course)).await?;
                 if hears_call(site, course) {
+                    // One that takes units one by one takes no more than the one it would wait for.
+                    course.takes_run(1);
                     if self.is_called(site, course).await? {
                         return Ok(Step::Wait(Bar::CalledFor(course.next())));
                     }

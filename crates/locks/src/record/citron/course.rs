@@ -292,6 +292,9 @@ pub(super) struct Course {
     pub(super) asks: bool,
     /// How often it has asked so in vain.
     asked: u8,
+    /// How often it had found the living in its way, and others that wait for what it has, when it
+    /// asked last.
+    pub(super) in_vain: u8,
     /// At which level above its next node it asks newcomers to wait, and in which word; in that of
     /// readers at all levels above that one as well.
     pub(super) called: Option<Call>,
@@ -347,6 +350,7 @@ impl Course {
             contends: false,
             asks: false,
             asked: 0,
+            in_vain: 0,
             called: None,
             both: false,
             is_part,
@@ -436,7 +440,7 @@ impl Course {
     /// It has nothing of its next node.
     fn begins_next(&mut self) {
         (self.part, self.one_by_one, self.run, self.outrun) = (0, false, 1, 0);
-        self.asked = 0;
+        (self.asked, self.in_vain) = (0, 0);
     }
 
     /// It has asked in vain for bits that others have, which was held back or not.
@@ -866,6 +870,7 @@ impl Course {
         let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
         let steps = u64::from(self.steps_back) << 8 | u64::from(self.contends) << 16;
+        let steps = steps | u64::from(self.in_vain) << 17;
         let tries = self.tries.map_or(0, |waits| u64::from(waits) + 1);
         let called =
             self.called.map_or(0, |(level, half)| 1 | u64::from(level) << 1 | (half as u64) << 5);

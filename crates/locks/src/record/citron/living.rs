@@ -188,26 +188,22 @@ impl Living {
         self.course.reached(self.claims).0
     }
 
-    /// Whether it waits, or may soon, for one that has reached these nodes in this mode.
-    pub(super) fn awaits(&self, (nodes, mode): (&[Node], Mode)) -> bool {
+    /// Whether it waits, or may soon, for this one, which has reached these nodes in this mode: of
+    /// a leaf for some of the units that the other wants.
+    pub(super) fn awaits(&self, other: &Course, (nodes, mode): (&[Node], Mode)) -> bool {
         let goes_with = mode == Mode::Shared && !self.course.is_exclusive();
-        let mut missing = self.course.nodes[self.course.has..].iter();
-        !goes_with && missing.any(|&own| nodes.iter().any(|&node| own.meets(node)))
-    }
-
-    /// Whether it waits for one of these nodes of a request that is to let it through, or may soon:
-    /// of a leaf for some of the units that one wants.
-    pub(super) fn goes_before(&self, other: &Course, reached: (&[Node], Mode)) -> bool {
         let overlaps = |leaf: Node| {
             let masks = self.course.mask_of(leaf).zip(other.mask_of(leaf));
             masks.is_none_or(|(own, its)| own & its != 0)
         };
-        let missing = &self.course.nodes[self.course.has..];
-        other.lets_through(self.behind, self.course.units().start)
-            && self.awaits(reached)
-            && missing.iter().any(|&own| {
-                reached.0.iter().any(|&node| own.meets(node) && (own != node || overlaps(own)))
-            })
+        let meets = |own: Node, node| own.meets(node) && (own != node || overlaps(own));
+        let mut missing = self.course.nodes[self.course.has..].iter();
+        !goes_with && missing.any(|&own| nodes.iter().any(|&node| meets(own, node)))
+    }
+
+    /// Whether it does, and the other one is to let it through.
+    pub(super) fn goes_before(&self, other: &Course, reached: (&[Node], Mode)) -> bool {
+        other.lets_through(self.behind, self.course.units().start) && self.awaits(other, reached)
     }
 
     /// Whether it is counted by this word of this node as one below, or may be.

@@ -5,7 +5,9 @@
 //! mends the word compares what it saw. That goes for tickets and for counts, which never come back
 //! to a value. Bits do, and are cleared otherwise ([`Params::clean`]).
 
-use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
+use std::mem::take;
+
+use farlock_fabric::{Addr, EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, WideAtomics};
 
 use super::course::{Course, Half, Plan, Stand};
 use super::living::{Living, living};
@@ -196,6 +198,8 @@ impl Until {
         let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
         match self {
             Self::Uncleaned | Self::UncalledFor(..) => Some(NodeWord(seen).line()),
+            // Of a leaf most may read other units, and these come and go.
+            Self::Unread(mask) if mask != ALL => Some(NodeWord(seen).line()),
             _ => NodeWord(seen).line_of_lost().filter(|_| minds),
         }
     }
@@ -290,9 +294,9 @@ struct Tally {
 
 impl Tally {
     /// Those that have the bits at its first look have not come since.
-    fn of(course: &Course) -> Self {
+    fn of(course: &mut Course) -> Self {
         let (taken, outrun) = (0, course.outrun);
-        let (in_vain, lets_through, unused) = (0, false, 0);
+        let (in_vain, lets_through, unused) = (take(&mut course.in_vain), false, 0);
         let (looks_often, has_looked) = (false, false);
         Self { taken, outrun, in_vain, lets_through, unused, looks_often, has_looked }
     }
@@ -333,6 +337,12 @@ impl Tally {
     /// Whether it is to ask again for bits that the living had when it looked around.
     const fn asks_again(&self, doubt: &Doubt) -> bool {
         self.has_looked && doubt.is_due() && !doubt.has_lost_one()
+    }
+
+    /// It asks again, and then goes on to count how often it looked around in vain.
+    const fn ask_again(&self, course: &mut Course) -> Met {
+        course.in_vain = self.in_vain;
+        Met::AskAgain
     }
 
     /// What it is to do instead of waiting, if it has seen enough.
@@ -384,7 +394,7 @@ impl Awaited {
     /// Of a request beside these, which may have its next node if it `claims` that.
     fn by(living: &[Living], course: &Course, claims: bool) -> Self {
         let reached = course.reached(claims);
-        match living.iter().any(|other| other.awaits(reached)) {
+        match living.iter().any(|other| other.awaits(course, reached)) {
             false => Self::No,
             true if living.iter().any(|other| other.goes_before(course, reached)) => Self::First,
             true => Self::Yes,
@@ -498,7 +508,7 @@ impl Params {
             }
             tally.sees(course, until, seen, &mut doubt);
             if tally.asks_again(&doubt) {
-                return Ok(Met::AskAgain);
+                return Ok(tally.ask_again(course));
             }
             let line = until.line_to_look_at(seen);
             if doubt.is_due() || line.is_some() && line != looked {
@@ -612,15 +622,19 @@ impl Params {
             Until::Deserted if half == Half::Writers && shares && all_share(&living) => {
                 return Ok(Found::Apart);
             }
-            Until::Unread(_) if usize::from(word.in_line()) > living.len() => {
-                word::recount_here(word, living.len() as u16)
-            }
             Until::Unread(mask) => {
+                let are_fewer = usize::from(word.in_line()) > living.len();
+                let recount = word::recount_here(word, living.len() as u16);
                 // Later ones see the bits that this client has taken.
                 living.retain(|other| other.reads(node) & mask != 0);
+                if are_fewer {
+                    self.change(site, addr, recount).await?;
+                }
                 return Ok(match living.is_empty() {
-                    true => Found::Apart,
                     false => Found::Living(living, awaited),
+                    true if are_fewer && mask == ALL => Found::Mended,
+                    // Whether some have left since or are dead: they read other units.
+                    true => Found::Apart,
                 });
             }
             Until::Free(mask) if owned_bits(&living, node) & mask & seen != mask & seen => {
@@ -628,11 +642,22 @@ impl Params {
             }
             _ => return Ok(Found::Living(living, awaited)),
         };
+        self.change(site, addr, op).await?;
+        Ok(Found::Mended)
+    }
+
+    /// Mends a word, unless it has changed.
+    async fn change<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        addr: Addr,
+        op: MaskedCas<u64>,
+    ) -> Result<(), Fault> {
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {
             has_mended(site);
         }
-        Ok(Found::Mended)
+        Ok(())
     }
 
     /// Whether nobody has some of these bits of a leaf, which were taken: an owner may have left

@@ -194,6 +194,7 @@ pub(super) enum Store {
 }
 
 /// Where a scan goes on.
+#[derive(Clone)]
 pub(super) enum Next {
     /// In a hash store: at this slot, or at the first one.
     Slot(Option<Cursor>),

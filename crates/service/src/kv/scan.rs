@@ -106,7 +106,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
         let (from, until) = range.into_bounds();
-        self.scan_from(from, until)
+        self.scan_ordered(Order::Up, Next::Key(from), until)
     }
 
     /// The same of the keys that begin so.
@@ -115,7 +115,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
         let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_from(from, until)
+        self.scan_ordered(Order::Up, Next::Key(from), until)
     }
 
     /// What [`Kv::scan_range`] gives, the last key first. It costs the same.
@@ -124,7 +124,7 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range_reversed(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
         let (from, until) = range.into_bounds();
-        self.scan_down(until, from)
+        self.scan_ordered(Order::Down, Next::Down(until), from)
     }
 
     /// What [`Kv::scan_prefix`] gives, the last key first.
@@ -133,27 +133,18 @@ impl Kv {
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix_reversed(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
         let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_down(until, from)
+        self.scan_ordered(Order::Down, Next::Down(until), from)
     }
 
-    fn scan_from(&self, from: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
+    fn scan_ordered(
+        &self,
+        order: Order,
+        from: Next,
+        end: Bound<Vec<u8>>,
+    ) -> Result<Scan<'_>, KvError> {
         KvError::unless_index(self.name(), self.index(), Some(Index::Ordered))?;
-        Ok(self.scan_each(Order::Up, |part| Pages {
-            part,
-            next: Next::Key(from.clone()),
-            end: end.clone(),
-            most: PAGE_PAIRS,
-        }))
-    }
-
-    fn scan_down(&self, from: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Scan<'_>, KvError> {
-        KvError::unless_index(self.name(), self.index(), Some(Index::Ordered))?;
-        Ok(self.scan_each(Order::Down, |part| Pages {
-            part,
-            next: Next::Down(from.clone()),
-            end: end.clone(),
-            most: PAGE_PAIRS,
-        }))
+        let pages = |part| Pages { part, next: from.clone(), end: end.clone(), most: PAGE_PAIRS };
+        Ok(self.scan_each(order, pages))
     }
 
     fn scan_each<'k>(&'k self, order: Order, of: impl Fn(&'k Part) -> Pages<'k>) -> Scan<'k> {

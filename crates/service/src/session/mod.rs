@@ -48,7 +48,7 @@ pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;
 use state::{Handle, Job, Patience};
-use waiter::{Anew, Outcome, Timed, Waiter, Who};
+use waiter::{Anew, Outcome, Waiter, Who};
 pub(crate) use waiter::{Fate, Report};
 
 impl Session {
@@ -426,8 +426,7 @@ impl Acquire {
         hub.watch();
         let alarm = self.deadline.map(|at| {
             let fate: Arc<Fate<()>> = Arc::default();
-            let timed: Arc<dyn Timed> = Arc::<Fate<()>>::clone(&fate);
-            Alarm { fate, timer: hub.set_timer(at, timed) }
+            Alarm { timer: hub.set_timer(at, Arc::<Fate<()>>::clone(&fate)), fate }
         });
         self.stage = Stage::Opens(Opening { under_way, alarm });
     }
@@ -461,10 +460,7 @@ impl Acquire {
         self.deadline = self.deadline.or_else(|| self.request().patience.deadline());
         let hub = &self.request().handle.root.hub;
         hub.watch();
-        let timer = self.deadline.map(|at| {
-            let timed: Arc<dyn Timed> = Arc::<Waiter>::clone(&waiter);
-            hub.set_timer(at, timed)
-        });
+        let timer = self.deadline.map(|at| hub.set_timer(at, Arc::<Waiter>::clone(&waiter)));
         self.stage = Stage::Waits(Waiting { waiter, timer });
     }
 

@@ -31,7 +31,7 @@ use super::guard::{Losable, Lost, Release};
 use super::pool::RangePlace;
 use super::root::Session;
 use super::state::{Ending, Errand, Grant, HeldBy, Hub, Patience, Table};
-use super::waiter::{Anew, Fate, Timed};
+use super::waiter::{Anew, Fate};
 use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
@@ -370,10 +370,7 @@ impl RangeAcquire {
         let RangeRequest { table, patience, .. } = &self.request;
         let (hub, fate) = (table.hub(), Arc::<Fate<Ending>>::default());
         let deadline = self.deadline.or_else(|| patience.deadline());
-        let timer = deadline.map(|at| {
-            let timed: Arc<dyn Timed> = Arc::<Fate<Ending>>::clone(&fate);
-            hub.set_timer(at, timed)
-        });
+        let timer = deadline.map(|at| hub.set_timer(at, Arc::<Fate<Ending>>::clone(&fate)));
         hub.watch();
         table.start(errand(Arc::clone(&fate)));
         (self.stage, self.deadline) = (Stage::Waits { fate, timer }, deadline);

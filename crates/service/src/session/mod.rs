@@ -160,18 +160,11 @@ impl Request {
         name.lost(LostReason::without(&name.hub.region))
     }
 
-    fn timed_out(&self) -> AcquireError {
-        let limit = match self.patience {
-            Patience::For(limit) => limit,
-            Patience::Endless | Patience::None => panic!("who has no limit does not time out"),
-        };
-        let (name, holders) = (self.handle.name.text.to_string(), self.handle.name.holders());
-        AcquireError::TimedOut { name, limit, holders }
-    }
-
-    fn busy(&self) -> AcquireError {
-        let (name, holders) = (self.handle.name.text.to_string(), self.handle.name.holders());
-        AcquireError::Busy { name, holders }
+    /// Why it was not granted in time.
+    fn refused(&self) -> AcquireError {
+        assert!(self.patience != Patience::Endless, "who has no limit does not time out");
+        let name = &self.handle.name;
+        self.patience.refused(&name.text, name.holders())
     }
 
     /// Waits, blocking this thread.
@@ -181,7 +174,7 @@ impl Request {
         loop {
             match came.and_then(|came| self.block_for(came, deadline)) {
                 Ok(Some(token)) => return self.guard(token),
-                Ok(None) => return Err(self.timed_out()),
+                Ok(None) => return Err(self.refused()),
                 Err(error) if anew.is_due(&error) => {
                     came = self.handle.name.acquire(self.mode, self.patience.of_thread());
                 }
@@ -226,7 +219,7 @@ impl Request {
         loop {
             match self.try_once() {
                 Ok(Tried::Held(token)) => return self.guard(token),
-                Ok(Tried::Busy | Tried::Doubtful(_)) => return Err(self.busy()),
+                Ok(Tried::Busy | Tried::Doubtful(_)) => return Err(self.refused()),
                 Err(error) if anew.is_due(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -415,7 +408,7 @@ impl Acquire {
             Some(Outcome::Granted(token)) => Ok(token),
             Some(Outcome::Failed(error)) => Err(error),
             Some(Outcome::Ask(_)) => panic!("tasks do not stand in line"),
-            None => Err(self.request().timed_out()),
+            None => Err(self.request().refused()),
         })
     }
 
@@ -451,7 +444,7 @@ impl Acquire {
             }
             Poll::Pending => {
                 handle.name.leave_under_way(opening.under_way);
-                Err(self.request().timed_out())
+                Err(self.request().refused())
             }
         })
     }
@@ -512,7 +505,7 @@ impl Acquire {
         };
         Some(match tried {
             Ok(Tried::Held(token)) => Ok(token),
-            Ok(Tried::Busy | Tried::Doubtful(_)) => Err(self.request().busy()),
+            Ok(Tried::Busy | Tried::Doubtful(_)) => Err(self.request().refused()),
             Err(error) => Err(error),
         })
     }

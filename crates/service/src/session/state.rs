@@ -20,7 +20,7 @@ use super::waiter::{Fate, Report, Timed, Waiter, Who};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
-use crate::error::{AcquireError, LostReason, ReleaseError, SessionError};
+use crate::error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
 use crate::kv::hub::Hub as StoreHub;
 use crate::kv::spread::Spread;
 use crate::protocol::{HELD_BACK, RangeProtocol};
@@ -202,6 +202,15 @@ impl Patience {
         match self {
             Self::For(limit) => Instant::now().checked_add(limit),
             Self::Endless | Self::None => None,
+        }
+    }
+
+    /// Why what these hold was not granted in time.
+    pub(super) fn refused(self, name: &str, holders: Holders) -> AcquireError {
+        let name = name.to_owned();
+        match self {
+            Self::For(limit) => AcquireError::TimedOut { name, limit, holders },
+            Self::Endless | Self::None => AcquireError::Busy { name, holders },
         }
     }
 

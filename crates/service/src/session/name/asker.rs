@@ -15,7 +15,7 @@ use crate::connection::Region;
 use crate::error::{AcquireError, LostReason};
 use crate::session::pool::{Place, PlaceCell};
 use crate::session::progress::{Deciding, LOOK_FOR_REGION_NS};
-use crate::session::state::{Asking, Job, Line, Name};
+use crate::session::state::{Asking, Job, Line, Name, Patience};
 use crate::session::waiter::{Outcome, Waiter};
 
 /// How a thread's wait in line ended.
@@ -264,10 +264,7 @@ impl Name {
         let is_held = decide_at(&cell).await;
         let outcome = match this.decided(cell.take(), waiter.mode, is_held) {
             Ok(Tried::Held(token)) => Outcome::Granted(token),
-            Ok(_) => Outcome::Failed(AcquireError::Busy {
-                name: this.text.to_string(),
-                holders: this.holders(),
-            }),
+            Ok(_) => Outcome::Failed(Patience::None.refused(&this.text, this.holders())),
             Err(error) => Outcome::Failed(error),
         };
         match waiter.offer(outcome) {

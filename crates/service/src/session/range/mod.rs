@@ -218,11 +218,7 @@ impl RangeRequest {
 
     /// Why it was not granted in time.
     fn refused(&self) -> AcquireError {
-        let (name, holders) = (self.table.name().to_owned(), self.table.holders(&self.asked.range));
-        match self.patience {
-            Patience::For(limit) => AcquireError::TimedOut { name, limit, holders },
-            Patience::Endless | Patience::None => AcquireError::Busy { name, holders },
-        }
+        self.patience.refused(self.table.name(), self.table.holders(&self.asked.range))
     }
 }
 

@@ -14,6 +14,7 @@ mod long_ranges;
 mod museum;
 mod options;
 mod range_verbs;
+mod region;
 mod scene;
 mod shm;
 mod sim;

@@ -1,52 +1,27 @@
-//! The suite on shared memory: every client has an endpoint of its own in one region, and one
-//! thread polls them in turn. Interleavings within a verb are the benchmark's and the storm's
+//! The suite on shared memory. Interleavings within a verb are the benchmark's and the storm's
 //! business; here every wait, message and wake-up is the real one.
 
-use crate::room;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 
-use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, Nanos, Slot, Verb};
-use farlock_locks::lock::Server;
+use farlock_fabric::shm::Host;
+use farlock_fabric::{Endpoint, Slot, Verb};
 use farlock_locks::record::mcs::Mcs;
-use farlock_locks::{Client, Lock, Mode, Options as ClientOptions, slot};
+use farlock_locks::{Client, Lock, Mode, Options, slot};
 
-use crate::{Case, Promise, Stage, Task, client, every_case, every_local_case, play, play_at_once};
+use crate::region::{Dir, RegionStage};
+use crate::{Case, Promise, Stage, client, every_case, every_local_case, play, play_at_once, room};
 
-/// How long a case may take before its clients are said to wait for ever, in nanoseconds: hundreds
-/// of times what it takes, for the machine may be busy.
-const CASE_NS_MAX: Nanos = 100_000_000_000;
-
-struct ShmStage {
-    region: Region,
-    dir: PathBuf,
-    next: Addr,
-    end: Addr,
-    own: ShmEndpoint,
-    servers: Vec<Server>,
-    yields: bool,
-}
+type ShmStage = RegionStage<Host, (), 100_000>;
 
 impl ShmStage {
     fn new() -> Self {
-        static STAGES: AtomicU32 = AtomicU32::new(0);
-        let number = STAGES.fetch_add(1, Ordering::Relaxed);
-        let dir = PathBuf::from(format!("/dev/shm/farlock-suite-{}-{number}", std::process::id()));
-        let mut options = Options::new(dir.join("regions"), dir.join("state"), "suite");
-        options.endpoints = 128;
-        options.seed = Some(u64::from(number));
-        std::fs::create_dir_all(&dir).expect("a directory in memory can be made");
-        let region = Region::open(&options).expect("a region can be created");
-        let (next, bytes) = region.heap();
-        let own = region.endpoint().expect("the region is empty");
-        Self { dir, next, end: next.plus(bytes), own, region, servers: Vec::new(), yields: false }
+        let (dir, options) = Dir::new();
+        Self::on(Host::open(&options).expect("a region can be created"), (), dir)
     }
 
     /// One that lets others play while its clients wait for time to pass: of cases in which it does
@@ -55,58 +30,6 @@ impl ShmStage {
         let mut stage = Self::new();
         stage.yields = true;
         stage
-    }
-}
-
-impl Drop for ShmStage {
-    fn drop(&mut self) {
-        // Nothing depends on it: the next run uses another directory.
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-impl Stage for ShmStage {
-    type Endpoint = ShmEndpoint;
-
-    const STEP_NS: Nanos = 100_000;
-    const PUNCTUAL: bool = false;
-
-    fn endpoint(&mut self) -> ShmEndpoint {
-        self.region.endpoint().expect("the region has a place left")
-    }
-
-    fn memory(&mut self, bytes: u64) -> Addr {
-        let addr = self.next;
-        self.next = addr.plus(bytes.next_multiple_of(64));
-        assert!(self.next <= self.end, "the heap is large enough for a case");
-        addr
-    }
-
-    fn poke(&mut self, addr: Addr, value: u64) {
-        let _ = self.own.post(Verb::Write { addr, data: &[value] });
-    }
-
-    fn serve(&mut self, server: Server) {
-        self.servers.push(server);
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "it is no protocol that waits here")]
-    fn run(&mut self, mut tasks: Vec<Task>) -> bool {
-        let deadline = self.own.now() + CASE_NS_MAX;
-        let mut cx = Context::from_waker(Waker::noop());
-        while !tasks.is_empty() {
-            for server in &mut self.servers {
-                assert!(server.as_mut().poll(&mut cx).is_pending(), "a server never ends");
-            }
-            tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
-            if self.yields {
-                std::thread::yield_now();
-            }
-            if self.own.now() > deadline {
-                return false;
-            }
-        }
-        true
     }
 }
 
@@ -128,7 +51,7 @@ every_local_case!(on_shm);
 fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
     let mut stage = ShmStage::new();
     let word = stage.memory(64);
-    let mut client = || Client::new(stage.endpoint(), Mcs::default(), ClientOptions::new(1));
+    let mut client = || Client::new(stage.endpoint(), Mcs::default(), Options::new(1));
     let (holder, waiter) = (client(), client());
     let id = waiter.endpoint().id();
     let mut cx = Context::from_waker(Waker::noop());

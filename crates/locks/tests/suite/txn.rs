@@ -1,15 +1,16 @@
 //! Transactions: deadlocks end, money is neither made nor lost, and leases are looked at.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::rc::Rc;
 
-use farlock_fabric::shm::{self, Region};
+use farlock_fabric::shm::Region;
 use farlock_fabric::{Addr, Endpoint, Fault, Link, Nanos, Verb, block_on};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::txn::{Abort, Locked, Options, Txn, transact};
 use farlock_locks::{Client, Lock, Mode};
 use farlock_sim::{Config, Ended, Outcome, Ratio, SimEndpoint, Weakness, World};
+
+use crate::region::Dir;
 
 /// Far more than any story takes, in virtual nanoseconds.
 const TIME_NS_MAX: Nanos = 60_000_000_000;
@@ -397,9 +398,7 @@ fn a_reader_that_comes_to_update_is_told_that_it_left() {
 /// The bank on shared memory, each client a thread.
 #[test]
 fn threads_move_money_on_shared_memory() {
-    let dir = PathBuf::from(format!("/dev/shm/farlock-txn-{}", std::process::id()));
-    let options = shm::Options::new(dir.join("regions"), dir.join("state"), "bank");
-    std::fs::create_dir_all(&dir).expect("a directory in memory can be made");
+    let (_dir, options) = Dir::new();
     let region = Region::open(&options).expect("a region can be created");
     let base = region.heap().0;
     let own = region.endpoint().expect("the region is empty");
@@ -425,6 +424,4 @@ fn threads_move_money_on_shared_memory() {
             });
         }
     });
-    // Nothing depends on it: the next run uses another directory.
-    let _ = std::fs::remove_dir_all(&dir);
 }

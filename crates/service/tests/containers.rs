@@ -91,8 +91,7 @@ impl Drop for Container {
 /// holder elsewhere was shown as if it were one of a process here.
 #[test]
 fn a_holder_elsewhere_is_shown_with_its_host() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let by_server = format!("--server {} far", server.address);
     let Some(_far) = Container::holding(&stage, "web1", &by_server) else { return };
     let Some(_near) = Container::holding(&stage, "box2", "near") else { return };

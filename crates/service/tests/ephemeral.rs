@@ -129,8 +129,7 @@ fn a_pair_of_a_killed_process_is_gone_at_once() {
 /// No server is told of processes of its own host that die.
 #[test]
 fn a_pair_of_a_killed_process_is_gone_for_clients_of_a_server_too() {
-    let stage = Stage::new();
-    let serving = Serving::on(&stage);
+    let (stage, serving) = Serving::alone();
     let served = || Kv::open(&serving.options(), "default").unwrap();
     let (kv, sees) = (served(), || value(&served(), "k"));
     for _ in 0..5 {

@@ -27,8 +27,7 @@ fn refused(other: &Session) -> bool {
 
 #[test]
 fn a_part_that_was_unlocked_is_free() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let (one, other) = (server.session(), server.session());
     let rows = one.range("rows");
     for (start, end) in [(0, 5), (2, 5), (0, 3)] {
@@ -51,8 +50,7 @@ fn a_part_that_was_unlocked_is_free() {
 
 #[test]
 fn what_was_released_is_free() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let (one, other) = (server.session(), server.session());
     let rows = one.range("rows");
     for turn in 0..TURNS {
@@ -69,8 +67,7 @@ fn what_was_released_is_free() {
 
 #[test]
 fn requests_that_are_given_up_keep_no_other_out() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let (one, other) = (server.session(), server.session());
     let held = other.range("rows").exclusive(0..1).blocking().unwrap();
     let mut cx = Context::from_waker(Waker::noop());
@@ -92,8 +89,7 @@ fn requests_that_are_given_up_keep_no_other_out() {
 /// Those beside it hold units of its own: in this region, or by the server as it does.
 #[test]
 fn a_waiter_is_granted_beside_holders_that_follow_each_other() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let unit = |table: &RangeLock, number| table.exclusive(3 * number..3 * number + 1);
     let first = |table: &RangeLock, _| table.exclusive(0..1);
     let several = |table: &RangeLock, _| table.exclusive(0..8);
@@ -112,8 +108,7 @@ fn a_waiter_is_granted_beside_holders_that_follow_each_other() {
 /// It has taken some of what it wants, one by one, and waits for one that holds the rest for long.
 #[test]
 fn a_waiter_for_several_units_keeps_those_from_others_for_no_longer_than_a_while() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let long = server.session().range("t").exclusive(3..4).blocking().unwrap();
     let (waiter, one) = (server.session(), server.session());
     let is_over = AtomicBool::new(false);

@@ -111,8 +111,7 @@ fn what_is_inherited_of_a_session_by_a_server() {
     if std::env::var_os(PART).is_none() {
         return;
     }
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let (session, other) = (server.session(), server.session());
     let mut guard = Some(session.lock("t").exclusive().blocking().unwrap());
     let mut range = Some(session.range("r").exclusive(0..9).blocking().unwrap());

@@ -40,8 +40,7 @@ fn values_of_every_length_come_back() {
 /// What an executor leaves with its thread while a task opens a store, or has a handle of it.
 #[test]
 fn a_store_takes_no_wake_up_of_its_thread() {
-    let stage = Stage::new();
-    let serving = Serving::on(&stage);
+    let (stage, serving) = Serving::alone();
     for session in [stage.session(), serving.session()] {
         std::thread::current().unpark();
         let handles: Vec<Kv> = (0..20).map(|_| session.kv("t").unwrap()).collect();
@@ -78,8 +77,7 @@ fn a_session_opens_a_store_while_its_server_is_away() {
 /// Its lease would last for ten seconds.
 #[test]
 fn a_store_that_ends_waits_for_no_server_that_is_gone() {
-    let stage = Stage::new();
-    let mut serving = Serving::on(&stage);
+    let (_stage, mut serving) = Serving::alone();
     let kv = serving.session().kv("t").unwrap();
     kv.put("k", "v").unwrap();
     let another = kv.another().unwrap();
@@ -550,8 +548,7 @@ fn what_is_dumped_can_be_loaded() {
 /// Nor by a server.
 #[test]
 fn who_reads_makes_no_store() {
-    let stage = Stage::new();
-    let serving = Serving::on(&stage);
+    let (stage, serving) = Serving::alone();
     for server in ["", &serving.address] {
         let run = |words: &[&str]| {
             let mut command =

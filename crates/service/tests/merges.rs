@@ -30,8 +30,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn everywhere(look: impl Fn(&Stage, &dyn Fn() -> Session)) {
     let stage = Stage::new();
     look(&stage, &|| stage.session());
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     look(&stage, &|| server.session());
 }
 
@@ -651,7 +650,6 @@ fn whatever_is_done_others_find_what_is_held() {
 
 #[test]
 fn whatever_is_done_by_a_server_others_find_what_is_held() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     play(&|| server.session(), 300, &[1, 100]);
 }

@@ -295,8 +295,7 @@ fn what_killed_processes_have_put_is_there_in_order() {
 
 #[test]
 fn a_store_is_in_order_from_both_sides_of_a_server() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let there = ordered(&server.options());
     killed_in_the_middle(&stage, &server.address, &there, 5);
     let here = Kv::open(&stage.options(), "t").unwrap();

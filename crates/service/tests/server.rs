@@ -18,8 +18,7 @@ use stage::{Stage, is_actor, is_running, kill, number, pid};
 
 #[test]
 fn local_and_remote_holders_exclude_each_other() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (here, there, elsewhere) = (stage.session(), server.session(), server.session());
     let mut last = None;
     for turn in 0..20 {
@@ -49,8 +48,7 @@ fn local_and_remote_holders_exclude_each_other() {
 #[test]
 fn a_lock_is_handed_between_hosts_without_loss() {
     const EACH: u64 = 300;
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let options = [stage.options(), server.options(), stage.options(), server.options()];
     let total = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -74,8 +72,7 @@ fn a_lock_is_handed_between_hosts_without_loss() {
 
 #[test]
 fn ranges_of_both_sides_exclude_where_they_overlap() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (here, there) = (stage.session(), server.session());
     let guard = there.range("t").exclusive(100..200).blocking().unwrap();
     assert!(here.range("t").exclusive(150..160).at_once().blocking().is_err());
@@ -87,8 +84,7 @@ fn ranges_of_both_sides_exclude_where_they_overlap() {
 
 #[test]
 fn a_store_is_the_same_from_both_sides() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let here = Kv::open(&stage.options(), "s").unwrap();
     let there = Kv::open(&server.options(), "s").unwrap();
     for number in 0..200_u64 {
@@ -104,8 +100,7 @@ fn a_store_is_the_same_from_both_sides() {
 
 #[test]
 fn commands_use_a_server_that_is_named() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let at = ["--server", &server.address];
     let (status, output, _) =
         stage.run(&["lock", at[0], at[1], "a", "--", "sh", "-c", "echo $FARLOCK_TOKEN"]);
@@ -127,8 +122,7 @@ fn commands_use_a_server_that_is_named() {
 /// The thread that reads from the server took them before, and ended `farlock` there and then.
 #[test]
 fn signals_reach_the_command_of_a_lock_of_a_server() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let script = "trap 'sleep 0.2; echo trapped; exit 3' TERM; echo up; sleep 60 & wait";
     for _ in 0..5 {
         let mut lock = stage.farlock(&["lock", "--server", &server.address, "a", "--", "sh", "-c"]);
@@ -161,8 +155,7 @@ fn variables_that_name_no_server_mean_this_host() {
 /// A service manager starts the next one as soon as the last is told to end.
 #[test]
 fn a_server_waits_for_the_last_one_to_be_gone() {
-    let stage = Stage::new();
-    let mut last = Serving::on(&stage);
+    let (stage, mut last) = Serving::alone();
     let address = last.address.clone();
     let serve = |limit: u64| {
         let mut serve = stage.farlock(&["serve", "--listen", &address]);
@@ -254,8 +247,7 @@ fn a_stopped_client_of_the_servers_host_is_shown_with_what_to_do() {
 /// A limit is one for the server too.
 #[test]
 fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let at = ["lock", "--server", &server.address, "a"];
     assert_eq!(stage.run(&[&at[..], &["-w", "5", "--", "true"]].concat()).0, 0);
     stage.stop(pid(&server.child));
@@ -273,8 +265,7 @@ fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
 /// A loop of a shell failed while its server was restarted.
 #[test]
 fn a_server_that_is_away_is_waited_for_with_a_limit_alone() {
-    let stage = Stage::new();
-    let mut server = Serving::on(&stage);
+    let (stage, mut server) = Serving::alone();
     server.kill();
     let address = server.address.clone();
     let at = ["lock", "--server", &address, "a"];
@@ -321,8 +312,7 @@ fn a_waiter_with_a_limit_outlasts_a_server_that_is_away_for_long() {
 /// What no waiting mends is said at once, whatever the limit.
 #[test]
 fn what_no_waiting_mends_is_not_waited_for() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let speaks = other.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
@@ -350,8 +340,7 @@ fn what_the_readme_shows_across_hosts_happens() {
     let page = include_str!("../../../README.md");
     let mut blocks = page.split("```console\n");
     let block = blocks.find(|block| block.starts_with("$ farlock serve &")).unwrap();
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     // As a block before it leaves it.
     assert_eq!(stage.run(&["kv", "incr", "visits", "3"]).1, "3\n");
     let (mut script, mut shown) = (String::new(), Vec::new());
@@ -430,8 +419,7 @@ fn a_program_chooses_a_region_of_a_server_by_its_name() {
 /// What a server declines is said in the words of the client that asked.
 #[test]
 fn what_a_server_does_not_serve_is_said_by_its_name() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     for command in [&["lock", "a"][..], &["kv", "get", "k"]] {
         let at = ["--server", &server.address, "--region", "other"];
         let (status, _, said) = stage.run(&[command, &at[..], &["--", "true"][..]].concat()[..]);
@@ -456,8 +444,7 @@ fn actor_holds_and_waits() {
 
 #[test]
 fn what_a_killed_client_held_is_granted_at_once() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (here, there) = (stage.session(), server.session());
     for waiter in [&here, &there, &here] {
         let mut actor = stage.actor("actor_holds_and_waits");
@@ -483,8 +470,7 @@ fn what_a_killed_client_held_is_granted_at_once() {
 /// The command that a killed `farlock` leaves is being killed too: a try waits for that moment.
 #[test]
 fn a_try_by_a_server_in_the_moment_of_a_kill_is_granted() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let at = ["lock", "--server", &server.address];
     for round in 0..20 {
         let file = stage.file(&format!("begun-{round}"));
@@ -504,8 +490,7 @@ fn a_try_by_a_server_in_the_moment_of_a_kill_is_granted() {
 
 #[test]
 fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (at, file) = (["--server", &server.address], stage.file("pid"));
     let shell = format!("echo $$ > {}; exec sleep 60", file.display());
     let mut lock = stage.farlock(&["lock", at[0], at[1], "a", "--", "sh", "-c", &shell]);
@@ -657,8 +642,7 @@ fn a_command_runs_on_where_the_server_is_restarted() {
 #[test]
 fn a_server_that_is_killed_and_restarted_loses_nothing() {
     const RESTARTS: usize = 12;
-    let stage = Stage::new();
-    let mut server = Serving::on(&stage);
+    let (stage, mut server) = Serving::alone();
     let (total, added) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -739,8 +723,7 @@ fn hundreds_of_sessions_outlive_their_server() {
 
 #[test]
 fn what_is_not_possible_is_said() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let speaks = other.local_addr().unwrap().to_string();
@@ -786,8 +769,7 @@ fn greetings_that_never_end_cost_little() {
     const CONNECTIONS: usize = 800;
     /// Of the server's own memory.
     const BYTES_MAX: u64 = 2 << 20;
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let own = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id()));
         let status = status.unwrap();
@@ -817,8 +799,7 @@ fn greetings_that_never_end_cost_little() {
 /// What is no frame ends the connection that it came by, and disturbs no other.
 #[test]
 fn noise_ends_its_own_connection_alone() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let guard = server.session().lock("a").exclusive().blocking().unwrap();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
@@ -847,8 +828,7 @@ fn noise_ends_its_own_connection_alone() {
 /// that is seen to be gone.
 #[test]
 fn a_local_client_whose_proxy_dies_loses_nothing() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, onward) = (proxy.local_addr().unwrap().to_string(), server.address.clone());
     let (closers, closing) = std::sync::mpsc::channel();

@@ -391,8 +391,7 @@ fn who_gives_up_and_computes_delays_nobody() {
 /// What a session does on that thread leaves it there.
 #[test]
 fn a_session_takes_no_wake_up_of_its_thread() {
-    let stage = Stage::new();
-    let serving = Serving::on(&stage);
+    let (stage, serving) = Serving::alone();
     for options in [stage.options(), serving.options()] {
         thread::current().unpark();
         let session = Session::open(&options).unwrap();

@@ -225,8 +225,7 @@ fn a_client_by_a_tunnel_that_is_killed_or_stopped_keeps_others_out_for_a_lease()
 #[test]
 fn a_server_that_falls_silent_keeps_no_caller_beyond_its_limit() {
     const SOON: Duration = Duration::from_secs(4);
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let session = server.session();
     let table = session.range("t");
     drop(table.exclusive(0..9).blocking().unwrap());

@@ -57,8 +57,7 @@ fn is_free(stage: &Stage, name: &str) {
 /// until the server goes on.
 #[test]
 fn a_task_does_not_wait_for_its_server_by_its_thread() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, lock) = acquainted(&server, "a");
     let (_other, beside) = acquainted(&server, "b");
     let held = beside.exclusive().blocking().unwrap();
@@ -75,8 +74,7 @@ fn a_task_does_not_wait_for_its_server_by_its_thread() {
 
 #[test]
 fn a_limit_is_kept_where_the_server_stands_still() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, lock) = acquainted(&server, "a");
     stage.stop(pid(&server.child));
     let begun = Instant::now();
@@ -108,8 +106,7 @@ fn what_tasks_ask_while_a_verb_is_on_its_way_travels_together() {
     static ANSWERS: Mutex<()> = Mutex::new(());
     static SENDS: AtomicUsize = AtomicUsize::new(0);
     static ANSWERED: AtomicUsize = AtomicUsize::new(0);
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = RegionOptions::of_server(between.local_addr().unwrap().to_string());
     let address = server.address.clone();
@@ -145,8 +142,7 @@ fn what_tasks_ask_while_a_verb_is_on_its_way_travels_together() {
 /// Futures are dropped after every number of polls: with the verb unsent, on its way, and done.
 #[test]
 fn what_is_dropped_under_way_holds_nothing() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, lock) = acquainted(&server, "a");
     let here = stage.session();
     for polls in 0..60 {
@@ -166,8 +162,7 @@ fn what_is_dropped_under_way_holds_nothing() {
 /// The same where others hold the lock: what is dropped leaves the line.
 #[test]
 fn what_is_dropped_in_line_leaves_it() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, lock) = acquainted(&server, "a");
     let here = stage.session();
     for polls in 0..20 {
@@ -187,8 +182,7 @@ fn what_is_dropped_in_line_leaves_it() {
 fn tasks_and_threads_of_both_sides_exclude_each_other() {
     const TASKS: u64 = 16;
     const EACH: u64 = 100;
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (there, here) = (server.session(), stage.session());
     let sums: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
     let add = |number: u64| {
@@ -255,8 +249,7 @@ fn ticks(process: u32) -> u64 {
 /// A holder that would be told of its loss, a waiter in line, and commands that do either.
 #[test]
 fn what_waits_by_a_server_takes_it_no_time() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, lock) = acquainted(&server, "a");
     let held = lock.exclusive().blocking().unwrap();
     let (_other, same) = (server.session(), server.session().lock("a"));
@@ -308,8 +301,7 @@ fn is_free_all_over(stage: &Stage, name: &str) {
 #[test]
 fn tasks_of_a_thread_go_on_while_a_range_is_asked_for() {
     const STOPPED: Duration = Duration::from_millis(300);
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (begun, longest) = (Instant::now(), std::cell::Cell::new(Duration::ZERO));
@@ -357,8 +349,7 @@ fn tasks_of_a_thread_go_on_while_a_range_is_asked_for() {
 /// Asked for and let go of while the server stands still, by the thread of an executor.
 #[test]
 fn a_task_does_not_wait_for_its_server_by_its_thread_for_ranges() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     let held = |range: std::ops::Range<u64>| table.exclusive(range).blocking().unwrap();
     let (released, dropped, unasked) = (held(0..1), held(1..2), held(2..3));
@@ -385,8 +376,7 @@ fn a_task_does_not_wait_for_its_server_by_its_thread_for_ranges() {
 
 #[test]
 fn a_limit_of_a_range_is_kept_where_the_server_stands_still() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     stage.stop(pid(&server.child));
     let begun = Instant::now();
@@ -402,8 +392,7 @@ fn a_limit_of_a_range_is_kept_where_the_server_stands_still() {
 /// Futures of ranges are dropped at every point of their way.
 #[test]
 fn what_is_dropped_of_ranges_holds_nothing() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     let here = stage.session().range("t");
     for polls in 0..60 {
@@ -424,8 +413,7 @@ fn what_is_dropped_of_ranges_holds_nothing() {
 /// The same where others hold some of the range: what is dropped leaves no trace.
 #[test]
 fn what_is_dropped_of_ranges_in_line_leaves_it() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     let here = stage.session().range("t");
     for polls in 0..20 {
@@ -443,8 +431,7 @@ fn what_is_dropped_of_ranges_in_line_leaves_it() {
 /// What a task, or a thread, has dropped its session finds free at once.
 #[test]
 fn a_dropped_range_is_free_for_its_own_session() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     for turn in 0..200 {
         drop(block_on(table.exclusive(turn..turn + 90).at_once().acquire()).unwrap());
@@ -457,8 +444,7 @@ fn a_dropped_range_is_free_for_its_own_session() {
 #[test]
 fn many_ranges_of_tasks_are_held_and_let_go_of() {
     const MANY: u64 = 150;
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (_session, table) = acquainted_with_ranges(&server, "t");
     let here = stage.session().range("t");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -489,8 +475,7 @@ fn many_ranges_of_tasks_are_held_and_let_go_of() {
 fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
     const TASKS: u64 = 12;
     const EACH: u64 = 60;
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (stage, server) = Serving::alone();
     let (there, here) = (server.session().range("t"), stage.session().range("t"));
     let sums: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
     // One range overlaps each of two that do not.
@@ -548,8 +533,7 @@ fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
 #[test]
 fn ranges_of_tasks_outlive_their_server() {
     const RESTARTS: usize = 8;
-    let stage = Stage::new();
-    let mut server = Serving::on(&stage);
+    let (stage, mut server) = Serving::alone();
     let (total, added) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
     let sessions = [server.session(), server.session(), stage.session()];
@@ -614,8 +598,7 @@ fn the_end_of_a_server_ends_what_is_asked_of_ranges() {
 /// and nobody else does meanwhile.
 #[test]
 fn a_hold_is_released_while_one_that_gave_up_leaves_the_line() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let session = server.session();
     let (lock, other) = (session.lock("a"), session.lock("b").exclusive().blocking().unwrap());
     for _ in 0..300 {

@@ -37,6 +37,14 @@ fn serving(stage: &Stage, dir: &Path) -> Serving {
     Serving::started(stage, &["--listen", "127.0.0.1:0", "--tls", dir.to_str().unwrap()])
 }
 
+/// A stage with certificates, and its server.
+fn secured() -> (Stage, PathBuf, Serving) {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    let server = serving(&stage, &dir);
+    (stage, dir, server)
+}
+
 fn by(server: &Serving, dir: &Path) -> RegionOptions {
     server.options().over_tls(TlsFiles::of_client(dir))
 }
@@ -46,9 +54,7 @@ fn by(server: &Serving, dir: &Path) -> RegionOptions {
 fn a_lock_is_handed_over_between_both_sides_without_loss() {
     const EACH: u64 = 60;
     const THREADS: u64 = 16;
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     // Threads of one session share its connection.
     let shared = Session::open(&by(&server, &dir)).unwrap();
     let total = AtomicU64::new(0);
@@ -78,9 +84,7 @@ fn a_lock_is_handed_over_between_both_sides_without_loss() {
 
 #[test]
 fn a_store_is_the_same_from_both_sides() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     let here = Kv::open(&stage.options(), "default").unwrap();
     let there = Kv::open(&by(&server, &dir), "default").unwrap();
     for number in 0..60_usize {
@@ -117,9 +121,7 @@ fn actor_holds_and_waits() {
 
 #[test]
 fn what_a_killed_client_held_is_granted_at_once() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     let (here, there) = (stage.session(), Session::open(&by(&server, &dir)).unwrap());
     for waiter in [&here, &there, &here] {
         let mut actor = stage.actor("actor_holds_and_waits");
@@ -144,9 +146,7 @@ fn what_a_killed_client_held_is_granted_at_once() {
 /// What TLS knows of the tether dies with `farlock`; its connection lives on in the command.
 #[test]
 fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     let file = stage.file("pid");
     // The kernel kills the shell with the guardian, but not what the shell has started.
     let shell = format!("sleep 60 & echo $! > {}; wait", file.display());
@@ -498,9 +498,7 @@ fn what_is_wrong_with_a_servers_certificate_gives_no_revoked_client_its_right_ba
 
 #[test]
 fn a_list_of_revoked_certificates_is_kept_whole() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     let own = dir.join("client.pem");
     let (status, text) = revoke(&stage, &dir, "nobody");
     assert_eq!((status, text.contains("no certificate of a client")), (69, true), "{text}");
@@ -612,9 +610,7 @@ fn a_side_that_speaks_no_tls_is_told() {
 
 #[test]
 fn files_that_are_not_right_are_named() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     let own = stage.file("own");
     let bad = |change: &dyn Fn(&Path)| {
         let _ = std::fs::remove_dir_all(&own);
@@ -686,9 +682,7 @@ dqOvUt9eAiEA31rUMFsD2sKo6zSRMsHo00jDq1vWZcFz5Qh1mTbOd/0=
 /// It was called damaged.
 #[test]
 fn a_certificate_without_extensions_is_called_so() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (stage, dir, server) = secured();
     for side in ["client.pem", "server.pem"] {
         std::fs::write(dir.join(side), WITHOUT_EXTENSIONS).unwrap();
     }
@@ -765,9 +759,7 @@ fn what_is_made_is_never_overwritten_and_keys_are_secret() {
 /// A client that begins to shake hands and goes no further keeps no other waiting; nor does noise.
 #[test]
 fn a_handshake_that_does_not_go_on_costs_its_own_connection_alone() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (_stage, dir, server) = secured();
     let mut hello = Vec::new();
     greeting_of_tls(&dir).write_tls(&mut hello).unwrap();
     let begin = |bytes: &[u8]| {
@@ -805,9 +797,7 @@ fn greeting_of_tls(dir: &Path) -> rustls::ClientConnection {
 
 #[test]
 fn a_client_without_a_certificate_is_told_so() {
-    let stage = Stage::new();
-    let dir = init(&stage, "tls");
-    let server = serving(&stage, &dir);
+    let (_stage, dir, server) = secured();
     let mut tls = greeting_of_tls(&dir);
     let mut tcp = TcpStream::connect(&server.address).unwrap();
     tcp.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

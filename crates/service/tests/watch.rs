@@ -246,8 +246,7 @@ fn ticks(pid: u32) -> u64 {
 /// The store's thread waits for it, and has only had its own answers meanwhile.
 #[test]
 fn a_task_that_watches_by_a_server_takes_no_processor() {
-    let stage = Stage::new();
-    let server = Serving::on(&stage);
+    let (_stage, server) = Serving::alone();
     let kv = Kv::open(&server.options(), "default").unwrap();
     let mut watch = kv.watch("k").unwrap();
     assert_eq!(next(&mut watch), None);

@@ -14,6 +14,13 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
+    /// One on a stage of its own.
+    pub(crate) fn alone() -> (Stage, Self) {
+        let stage = Stage::new();
+        let server = Self::on(&stage);
+        (stage, server)
+    }
+
     pub(crate) fn on(stage: &Stage) -> Self {
         Self::listening(stage, "127.0.0.1:0", &[])
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Kv, LostReason, ReleaseError, Session};
 use rustix::process::Signal;
-use stage::serving::{Serving, parent_of};
+use stage::serving::{Serving, kill_holder, parent_of};
 use stage::{Stage, is_actor, is_running, kill, number, pid};
 
 #[test]
@@ -58,10 +58,7 @@ fn a_lock_is_handed_between_hosts_without_loss() {
                 let lock = Session::open(options).unwrap().lock("sum");
                 for _ in 0..EACH {
                     let guard = lock.exclusive().blocking().unwrap();
-                    // The lock alone makes one act of the two.
-                    let seen = total.load(Ordering::Relaxed);
-                    std::thread::yield_now();
-                    total.store(seen + 1, Ordering::Relaxed);
+                    stage::add_one(total);
                     guard.release().blocking().unwrap();
                 }
             });
@@ -448,22 +445,7 @@ fn what_a_killed_client_held_is_granted_at_once() {
     let (here, there) = (stage.session(), server.session());
     for waiter in [&here, &there, &here] {
         let mut actor = stage.actor("actor_holds_and_waits");
-        actor.env("FARLOCK_TEST_SERVER", &server.address).stdout(Stdio::piped());
-        let mut actor = actor.spawn().unwrap();
-        let lines = BufReader::new(actor.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
-        assert!(waiter.lock("a").exclusive().at_once().blocking().is_err());
-        let granted = std::thread::scope(|scope| {
-            let waits = scope.spawn(|| waiter.lock("a").exclusive().blocking());
-            std::thread::sleep(Duration::from_millis(50));
-            let killed = Instant::now();
-            kill(pid(&actor), Signal::KILL);
-            let guard = waits.join().unwrap().unwrap();
-            guard.release().blocking().unwrap();
-            killed.elapsed()
-        });
-        assert!(granted < Duration::from_secs(2), "{granted:?}");
-        actor.wait().unwrap();
+        kill_holder(actor.env("FARLOCK_TEST_SERVER", &server.address), waiter);
     }
 }
 
@@ -659,22 +641,14 @@ fn a_server_that_is_killed_and_restarted_loses_nothing() {
                     let guard = lock.exclusive().blocking().unwrap();
                     assert!(last < Some(guard.token()), "tokens increase");
                     last = Some(guard.token());
-                    let seen = total.load(Ordering::Relaxed);
-                    std::thread::yield_now();
-                    total.store(seen + 1, Ordering::Relaxed);
+                    stage::add_one(total);
                     added.fetch_add(1, Ordering::Relaxed);
                     guard.release().blocking().unwrap();
                     held.release().blocking().unwrap();
                 }
             });
         }
-        for _ in 0..RESTARTS {
-            let before = added.load(Ordering::Relaxed);
-            stage.until(|| added.load(Ordering::Relaxed) > before + 100);
-            server.restart(&stage, &[]);
-        }
-        let before = added.load(Ordering::Relaxed);
-        stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+        server.restart_among(&stage, &added, RESTARTS);
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(total.into_inner(), added.into_inner());

@@ -185,13 +185,7 @@ fn tasks_and_threads_of_both_sides_exclude_each_other() {
     let (stage, server) = Serving::alone();
     let (there, here) = (server.session(), stage.session());
     let sums: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
-    let add = |number: u64| {
-        let sum = &sums[number as usize % sums.len()];
-        // The lock alone makes one act of the two.
-        let seen = sum.load(Ordering::Relaxed);
-        std::thread::yield_now();
-        sum.store(seen + 1, Ordering::Relaxed);
-    };
+    let add = |number: u64| stage::add_one(&sums[number as usize % sums.len()]);
     let name = |number: u64| format!("sum {}", number % 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     std::thread::scope(|scope| {
@@ -482,11 +476,7 @@ fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
     let units = |number: u64| number % 4 * 2..number % 4 * 2 + 2 + number % 3;
     let add = |number: u64| {
         for unit in units(number).step_by(2).map(|unit| unit / 2 % 4) {
-            let sum = &sums[unit as usize];
-            // The lock alone makes one act of the two.
-            let seen = sum.load(Ordering::Relaxed);
-            std::thread::yield_now();
-            sum.store(seen + 1, Ordering::Relaxed);
+            stage::add_one(&sums[unit as usize]);
         }
     };
     let added = |number: u64| units(number).step_by(2).count() as u64;
@@ -548,9 +538,7 @@ fn ranges_of_tasks_outlive_their_server() {
                         while !is_over.load(Ordering::Relaxed) {
                             let own = table.shared(100 + 9 * number..180).await.unwrap();
                             let guard = table.exclusive(number..9).await.unwrap();
-                            let seen = total.load(Ordering::Relaxed);
-                            std::thread::yield_now();
-                            total.store(seen + 1, Ordering::Relaxed);
+                            stage::add_one(total);
                             match added.fetch_add(1, Ordering::Relaxed) % 2 {
                                 0 => drop(guard),
                                 _ => guard.release().await.unwrap(),
@@ -562,13 +550,7 @@ fn ranges_of_tasks_outlive_their_server() {
                 block_on(together(tasks));
             });
         }
-        for _ in 0..RESTARTS {
-            let before = added.load(Ordering::Relaxed);
-            stage.until(|| added.load(Ordering::Relaxed) > before + 100);
-            server.restart(&stage, &[]);
-        }
-        let before = added.load(Ordering::Relaxed);
-        stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+        server.restart_among(&stage, &added, RESTARTS);
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(total.into_inner(), added.into_inner());

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use farlock::{
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustix::process::{Pid, Signal};
 use rustls::crypto::ring;
-use stage::serving::{Serving, parent_of};
+use stage::serving::{Serving, kill_holder, parent_of};
 use stage::{Stage, is_actor, is_running, kill, number, pid};
 
 /// A directory of certificates, as `farlock tls init` makes it.
@@ -70,10 +70,7 @@ fn a_lock_is_handed_over_between_both_sides_without_loss() {
                 let lock = session.lock("sum");
                 for _ in 0..EACH {
                     let guard = lock.exclusive().blocking().unwrap();
-                    // The lock alone makes one act of the two.
-                    let seen = total.load(Ordering::Relaxed);
-                    std::thread::yield_now();
-                    total.store(seen + 1, Ordering::Relaxed);
+                    stage::add_one(total);
                     guard.release().blocking().unwrap();
                 }
             });
@@ -126,20 +123,7 @@ fn what_a_killed_client_held_is_granted_at_once() {
     for waiter in [&here, &there, &here] {
         let mut actor = stage.actor("actor_holds_and_waits");
         actor.env("FARLOCK_TEST_SERVER", &server.address).env("FARLOCK_TEST_TLS", &dir);
-        let mut actor = actor.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(actor.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
-        assert!(waiter.lock("a").exclusive().at_once().blocking().is_err());
-        let granted = std::thread::scope(|scope| {
-            let waits = scope.spawn(|| waiter.lock("a").exclusive().blocking());
-            std::thread::sleep(Duration::from_millis(50));
-            let killed = Instant::now();
-            kill(pid(&actor), Signal::KILL);
-            waits.join().unwrap().unwrap().release().blocking().unwrap();
-            killed.elapsed()
-        });
-        assert!(granted < Duration::from_secs(2), "{granted:?}");
-        actor.wait().unwrap();
+        kill_holder(&mut actor, waiter);
     }
 }
 

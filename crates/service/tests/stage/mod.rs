@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -175,6 +176,13 @@ pub(crate) fn number(stage: &Stage, path: &Path) -> i64 {
 pub(crate) fn now_ns() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Adds one, in two acts that a lock alone makes one.
+pub(crate) fn add_one(sum: &AtomicU64) {
+    let seen = sum.load(Ordering::Relaxed);
+    std::thread::yield_now();
+    sum.store(seen + 1, Ordering::Relaxed);
 }
 
 /// A waker that ends the park of a thread.

@@ -1,11 +1,14 @@
 //! A server as people start one.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use farlock::{RegionOptions, Session};
+use rustix::process::Signal;
 
-use super::Stage;
+use super::{Stage, kill, pid};
 
 /// A server, killed when the test ends.
 pub(crate) struct Serving {
@@ -34,6 +37,17 @@ impl Serving {
         self.kill();
         let address = self.address.clone();
         *self = Self::listening(stage, &address, options);
+    }
+
+    /// It is restarted so often while clients count, each time and at last when they go on.
+    pub(crate) fn restart_among(&mut self, stage: &Stage, count: &AtomicU64, restarts: usize) {
+        for turn in 0..=restarts {
+            let before = count.load(Ordering::Relaxed);
+            stage.until(|| count.load(Ordering::Relaxed) > before + 100);
+            if turn < restarts {
+                self.restart(stage, &[]);
+            }
+        }
     }
 
     /// One that was started with these arguments, and says where it listens.
@@ -67,6 +81,24 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Kills an actor that holds the lock "a": one that waits for it has it at once.
+pub(crate) fn kill_holder(actor: &mut Command, waiter: &Session) {
+    let mut actor = actor.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(actor.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
+    assert!(waiter.lock("a").exclusive().at_once().blocking().is_err());
+    let granted = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| waiter.lock("a").exclusive().blocking());
+        std::thread::sleep(Duration::from_millis(50));
+        let killed = Instant::now();
+        kill(pid(&actor), Signal::KILL);
+        waits.join().unwrap().unwrap().release().blocking().unwrap();
+        killed.elapsed()
+    });
+    assert!(granted < Duration::from_secs(2), "{granted:?}");
+    actor.wait().unwrap();
 }
 
 /// The process that started this one.

@@ -42,13 +42,10 @@ fn of(row: &Row) -> Value {
     let (times, verbs) = (&row.acquire_ns, row.per_acquisition);
     let all = row.acquisitions.max(1) as f64;
     Value {
-        mean: times.mean,
-        p50: times.p50 as f64,
-        p99: times.p99 as f64,
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
         false_conflicts: row.ranges.map_or(0.0, |ranges| ranges.false_conflicts as f64 / all),
         aborts: row.ranges.map_or(0.0, |ranges| ranges.late as f64 / all),
         violations: row.violations,
-        ..Value::alone(row.goodput_per_s)
+        ..Value::timed(row.goodput_per_s, times)
     }
 }

@@ -48,12 +48,9 @@ fn of(row: &Row) -> Value {
     };
     let verbs = row.per_operation;
     Value {
-        mean: times.mean,
-        p50: times.p50 as f64,
-        p99: times.p99 as f64,
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
         // In full BT-IO moves lengths alone; its toy has bytes, which are judged.
         violations: row.violations.unwrap_or(0),
-        ..Value::alone(rate)
+        ..Value::timed(rate, &times)
     }
 }

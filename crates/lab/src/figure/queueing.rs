@@ -54,8 +54,7 @@ fn value(testbed: &Testbed, busy: Nanos, clients: u16) -> anyhow::Result<Value> 
     }
     let times = waits.borrow().summary();
     let rate = f64::from(u32::from(clients) * ASKS) / (world.now() as f64 / 1e9);
-    let (p50, p99) = (times.p50 as f64, times.p99 as f64);
-    Ok(Value { mean: times.mean, p50, p99, ..Value::alone(rate) })
+    Ok(Value::timed(rate, &times))
 }
 
 /// Takes messages one after the other, computes, and answers; notes how long each has waited.

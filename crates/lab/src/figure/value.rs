@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::spec::Measure;
+use crate::latency::Summary;
 use crate::spreading::GrowthRow;
 
 /// A series at a point of the axis.
@@ -49,6 +50,12 @@ impl Value {
             #[cfg(feature = "ycsb")]
             store: None,
         }
+    }
+
+    /// A rate, and how long each took.
+    pub(super) fn timed(rate: f64, times: &Summary) -> Self {
+        let (p50, p99) = (times.p50 as f64, times.p99 as f64);
+        Self { mean: times.mean, p50, p99, ..Self::alone(rate) }
     }
 
     /// This of it.

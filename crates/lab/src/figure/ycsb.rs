@@ -40,15 +40,12 @@ fn value(figure: &Figure, series: &Series, size: &Size, at: u64) -> anyhow::Resu
     );
     let parsed = Line::try_parse_from(line.split_whitespace()).with_context(|| line.clone())?;
     let row = measure(&parsed.args).with_context(|| line.clone())?;
-    let (times, verbs) = (row.latency_ns, row.verbs_per_op);
+    let verbs = row.verbs_per_op;
     Ok(Value {
-        mean: times.mean,
-        p50: times.p50 as f64,
-        p99: times.p99 as f64,
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
         violations: row.violations,
         store: Some(Box::new(row.clone())),
-        ..Value::alone(row.ops_per_s)
+        ..Value::timed(row.ops_per_s, &row.latency_ns)
     })
 }
 

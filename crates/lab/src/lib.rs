@@ -19,6 +19,7 @@ pub mod growing;
 pub mod judge;
 pub mod latency;
 pub mod leases;
+mod line;
 pub mod provenance;
 pub mod range_course;
 pub mod ranges;

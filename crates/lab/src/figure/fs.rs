@@ -1,19 +1,11 @@
 //! Figures of clients of a file system, as `fs` measures them in a simulation.
 
 use anyhow::Context;
-use clap::Parser;
 
 use super::spec::{Figure, Series, Size};
 use super::value::Value;
-use crate::fs::{FsArgs, Row, WorkloadKind, measure};
-
-/// The arguments of `fs`, as a figure has them.
-#[derive(Parser)]
-#[command(name = "fs", no_binary_name = true, args_override_self = true)]
-struct Line {
-    #[command(flatten)]
-    args: FsArgs,
-}
+use crate::fs::{Row, WorkloadKind, measure};
+use crate::line::arguments;
 
 /// A series, for each number of clients.
 ///
@@ -24,18 +16,9 @@ pub(super) fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::R
 }
 
 fn value(figure: &Figure, series: &Series, size: &Size, clients: u64) -> anyhow::Result<Value> {
-    let testbed = figure.testbed.iter().map(|name| format!("--testbed {name}"));
-    // What comes later counts more.
-    let line = format!(
-        "{} {} {} {} --fabric sim --lock {} --clients {clients}",
-        testbed.collect::<String>(),
-        figure.bench,
-        series.bench.as_deref().unwrap_or(""),
-        size.bench,
-        series.subject,
-    );
-    let parsed = Line::try_parse_from(line.split_whitespace()).with_context(|| line.clone())?;
-    let rows = measure(&parsed.args).with_context(|| line.clone())?;
+    let subject = format!("--fabric sim --lock {}", series.subject);
+    let line = format!("{} --clients {clients}", figure.line(&subject, series, size));
+    let rows = measure(&arguments(&line)?).with_context(|| line.clone())?;
     Ok(of(rows.first().context("a figure has a row for each lock")?))
 }
 

@@ -235,6 +235,13 @@ impl Figure {
         toml::from_str(text).with_context(|| format!("figure '{name}'"))
     }
 
+    /// What a series does at this size, as arguments: what comes later counts more.
+    pub(super) fn line(&self, subject: &str, series: &Series, size: &Size) -> String {
+        let testbed = self.testbed.iter().map(|name| format!("--testbed {name}"));
+        let (testbed, own) = (testbed.collect::<String>(), series.bench.as_deref().unwrap_or(""));
+        format!("{testbed} {} {subject} {own} {}", self.bench, size.bench)
+    }
+
     /// Its size at this scale.
     pub fn size(&self, scale: Scale) -> &Size {
         match scale {

@@ -1,19 +1,11 @@
 //! Figures of clients of a key-value store, as `ycsb` measures them.
 
 use anyhow::Context;
-use clap::Parser;
 
 use super::spec::{Figure, Series, Size};
 use super::value::Value;
-use crate::ycsb::{YcsbArgs, measure};
-
-/// The arguments of `ycsb`, as a figure has them.
-#[derive(Parser)]
-#[command(name = "ycsb", no_binary_name = true, args_override_self = true)]
-struct Line {
-    #[command(flatten)]
-    args: YcsbArgs,
-}
+use crate::line::arguments;
+use crate::ycsb::measure;
 
 /// A series, for each point of the axis.
 ///
@@ -24,22 +16,12 @@ pub(super) fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::R
 }
 
 fn value(figure: &Figure, series: &Series, size: &Size, at: u64) -> anyhow::Result<Value> {
-    let testbed = figure.testbed.iter().map(|name| format!("--testbed {name}"));
     let point = match figure.axis.as_deref().unwrap_or("clients") {
         "theta" => format!("--dist zipf:{}", at as f64 / 100.0),
         axis => format!("--{axis} {at}"),
     };
-    // What comes later counts more.
-    let line = format!(
-        "{} {} {} {} {} {point}",
-        testbed.collect::<String>(),
-        figure.bench,
-        series.subject,
-        series.bench.as_deref().unwrap_or(""),
-        size.bench,
-    );
-    let parsed = Line::try_parse_from(line.split_whitespace()).with_context(|| line.clone())?;
-    let row = measure(&parsed.args).with_context(|| line.clone())?;
+    let line = format!("{} {point}", figure.line(&series.subject, series, size));
+    let row = measure(&arguments(&line)?).with_context(|| line.clone())?;
     let verbs = row.verbs_per_op;
     Ok(Value {
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],

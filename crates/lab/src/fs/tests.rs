@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use clap::Parser;
 use farlock_check::client::named_with_room;
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::{Options, registry};
@@ -15,6 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
 use crate::bench::simulated::begin_service;
+use crate::line::arguments;
 use crate::subject::Simulated;
 
 /// Range locks, and locks that are had as a whole.
@@ -359,15 +359,8 @@ fn a_name_is_one_file_whichever_client_makes_it() {
     });
 }
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: FsArgs,
-}
-
-fn rows(words: &str) -> anyhow::Result<Vec<Row>> {
-    let words = std::iter::once("fs").chain(words.split(' '));
-    measure(&Line::try_parse_from(words).expect("arguments").args)
+fn rows(line: &str) -> anyhow::Result<Vec<Row>> {
+    measure(&arguments(line).expect("arguments"))
 }
 
 #[test]

@@ -349,21 +349,12 @@ fn lay_out<const SHARES: bool>(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use crate::line::arguments;
     use crate::spreading::measure;
 
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        args: SpreadingArgs,
-    }
-
     fn rows(line: &str) -> anyhow::Result<Vec<crate::spreading::Row>> {
-        let line = format!("--fabric sim {line}");
-        measure(&Line::try_parse_from(line.split_whitespace()).unwrap().args)
+        measure(&arguments(&format!("--fabric sim {line}")).unwrap())
     }
 
     /// Writers go past the first 2^18 units, and past 2^19: two blocks come, and no write is lost.

@@ -1,18 +1,10 @@
-use clap::Parser;
-
 use super::*;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: YcsbArgs,
-}
+use crate::line::arguments;
 
 /// A small run with these arguments.
 fn row(more: &str) -> Row {
-    let small = "ycsb --clients 24 --records 200 --operations 3000";
-    let words = small.split(' ').chain(more.split(' '));
-    measure(&Line::try_parse_from(words).expect("arguments").args).expect("it is measured")
+    let line = format!("--clients 24 --records 200 --operations 3000 {more}");
+    measure(&arguments(&line).expect("arguments")).expect("it is measured")
 }
 
 #[test]
@@ -42,8 +34,7 @@ fn a_tree_is_scanned_and_nothing_else_is() {
         assert_eq!((row.violations, row.wc_rate), (0, 0.0), "{row:?}");
         assert!(row.ops_per_s > 0.0 && row.verbs_per_op.reads > 8.0, "{row:?}");
     }
-    let words = "ycsb --index race --workload e --records 10".split(' ');
-    let args = Line::try_parse_from(words).expect("arguments").args;
+    let args = arguments("--index race --workload e --records 10").expect("arguments");
     assert!(measure(&args).expect_err("no order").to_string().contains("order"));
 }
 
@@ -77,7 +68,6 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn clients_beyond_what_the_testbed_has_are_refused() {
-    let words = "ycsb --clients 1000 --cns 1000 --records 10".split(' ');
-    let args = Line::try_parse_from(words).expect("arguments").args;
+    let args = arguments("--clients 1000 --cns 1000 --records 10").expect("arguments");
     assert!(measure(&args).expect_err("too many").to_string().contains("compute nodes"));
 }

@@ -43,10 +43,10 @@ impl RangeGuard {
     /// grant of both would. The lower one is refused where the greater was shown. So each part
     /// that is split off later keeps the greater.
     ///
-    /// To the lock they remain two: each is listed among the holders
-    /// ([`RangeLock::holders`](super::RangeLock::holders)), counts among what a session holds, and
-    /// is had by the next waiters as before if this process dies. So no verb is needed, unless two
-    /// shared ranges overlap: one of them lets go of what both have then, as
+    /// To the lock they remain two: each is listed among the holders by the token that it was
+    /// granted with ([`RangeLock::holders`](super::RangeLock::holders)), counts among what a
+    /// session holds, and is had by the next waiters as before if this process dies. So no verb is
+    /// needed, unless two shared ranges overlap: one of them lets go of what both have then, as
     /// [`unlock`](Self::unlock) does, and all of it is held by the other meanwhile.
     ///
     /// ```no_run

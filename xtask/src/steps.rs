@@ -384,6 +384,14 @@ pub(crate) const CI: &[Step] = &[
             range!("0-1s,0-1 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:call=0"),
             range!("0-1,0-1 --cancels 2 --protocol citron:leaf=2:tokens=no:call=0"),
             range!("0-1,0-1,0-2 --protocol citron:leaf=2:tokens=no:call=0 --budget 3s --partial"),
+            check!(
+                "mixed --clients 4 --acquisitions 4 --locks 2 --budget 6000 \
+                 --protocol citron:leaf=16:call=0"
+            ),
+            check!(
+                "mixed --clients 3 --acquisitions 4 --locks 2 --budget 6000 \
+                 --protocol citron-rw:leaf=16:call=0"
+            ),
             // Units that are asked for while others have them, by writers and by readers.
             range!("0-2,1-2 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:eager=yes"),
             range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:eager=yes"),

@@ -94,7 +94,7 @@ fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catc
 mod tests {
     use std::ops::Range;
 
-    use farlock_locks::museum::exhibits::Claim;
+    use farlock_locks::record::citron::Exclusive;
     use farlock_sim::schedule::Consistent;
 
     use super::*;
@@ -364,24 +364,23 @@ mod tests {
     /// looked before, or calls itself. Those that do not hear it pass again and again.
     #[test]
     fn newcomers_do_not_pass_a_waiter_that_calls_for_a_unit() {
-        let passed = |player: &Player, spec: &str, ranges: &[Range<u32>]| {
-            let scenario = Scenario::of_ranges(spec, 2 * ROUNDS, ranges).expect("few parts");
+        const SPEC: &str = "citron:leaf=16:call=0:poll=2500000";
+        let passed = |player: &Player, ranges: &[Range<u32>]| {
+            let scenario = Scenario::of_ranges(SPEC, 2 * ROUNDS, ranges).expect("few parts");
             let mut hunt = Hunt::new(player, Mix::Standard, 1);
             let found = (0..1_500).find_map(|_| hunt.run(&scenario).0.finding);
             (hunt.rounds_max, found.map(|finding| finding.promise))
         };
-        let sound = "citron:leaf=16:call=0:poll=2500000";
-        let flawed = format!("{}unit-call-unheard", subjects::MUSEUM);
-        let players = [
-            subjects::claiming(sound, Claim::FewPass),
-            subjects::player(&flawed).expect("an exhibit"),
-        ];
+        let calling = || Exclusive { leaf_units: 16, calls_after: Some(0), ..Exclusive::default() };
+        let sound = subjects::passed_by_few(Exclusive { poll_ns: 2_500_000, ..calling() });
+        let unheard = Exclusive { heeds_calls: false, poll_ns: 2_500_000, ..calling() };
+        let flawed = subjects::passed_by_few(unheard);
         for ranges in
             [&[0..1, 0..1, 0..1, 0..1][..], &[0..1, 0..3, 0..1, 0..3], &[0..3, 0..1, 1..2, 2..3]]
         {
-            let (rounds, found) = passed(&players[0], sound, ranges);
+            let (rounds, found) = passed(&sound, ranges);
             assert!(rounds > 0 && found.is_none(), "{ranges:?}: {rounds} {found:?}");
-            let (rounds, found) = passed(&players[1], &flawed, ranges);
+            let (rounds, found) = passed(&flawed, ranges);
             assert_eq!(found, Some(Promise::Order), "{ranges:?}: {rounds}");
         }
     }

@@ -57,8 +57,6 @@ pub enum Claim {
     WritersKeepReadersOut,
     /// A waiting writer keeps later readers out when few rounds of them have passed it.
     FewRoundsPass,
-    /// A waiter for units keeps others out when few rounds of them have passed it.
-    FewPass,
     /// A try fails only beside the living.
     TriesTellTruth,
     /// Who withdraws is soon as if it had never asked.
@@ -270,9 +268,6 @@ exhibits! {
     "call-unheard", Sound, Shared { heeds_calls: false, ..citron_rw() }, true, true,
         FewRoundsPass at 4 locks,
         "readers of a range do not hear that a writer below asks newcomers to wait";
-    "unit-call-unheard", Sound, Exclusive { heeds_calls: false, ..calling_citron() }, true, true,
-        FewPass at 2 locks,
-        "newcomers do not hear that a waiter for a unit of a leaf asks them to wait";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
@@ -327,11 +322,6 @@ fn leased_shiftlock() -> Extended {
 /// Citron on a small tree, that looks seldom.
 fn citron() -> Exclusive {
     Exclusive { leaf_units: 1, poll_ns: 2_500_000, ..Exclusive::default() }
-}
-
-/// The same with all in one leaf, where waiters call for units at once.
-fn calling_citron() -> Exclusive {
-    Exclusive { leaf_units: 16, calls_after: Some(0), ..citron() }
 }
 
 /// The same with a time that owners wait.

@@ -79,8 +79,9 @@ impl Params {
         site.endpoint.verb(Verb::MaskedCas64 { addr, op: word::CALL_OUT }).await
     }
 
-    /// Asks them no more. Others may still call there: these go on, and those that wait look who it
-    /// is. Two that stop at once may each leave the bit to the other: a newcomer takes it back.
+    /// Asks them no more. Others may still call there, or call anew before those that wait have
+    /// seen that nobody did: so a count changes as well, which comes back to no value. Two that
+    /// stop at once may each leave the bit to the other: a newcomer takes it back.
     pub(super) async fn hush_for_unit<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -97,12 +98,9 @@ impl Params {
         let living = living(site, self.plan, site.lock).await?;
         let addr = course.word_above_leaf(site.lock);
         let is_called = living.iter().any(|other| other.unit_called_below(above).is_some());
-        site.endpoint
-            .verb(match is_called {
-                true => Verb::MaskedFaa64 { addr, op: word::STIR },
-                false => Verb::MaskedCas64 { addr, op: word::HUSH },
-            })
-            .await
+        let hush = (!is_called).then_some(Verb::MaskedCas64 { addr, op: word::HUSH });
+        let tell = Verb::MaskedFaa64 { addr, op: word::COME_AND_GO };
+        execute(site.endpoint, hush.into_iter().chain([tell])).await
     }
 
     /// Whether another waits for one of the units that this request is about to take, and asks

@@ -197,7 +197,8 @@ impl Until {
     fn line_to_look_at(self, seen: u64) -> Option<u64> {
         let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
         match self {
-            Self::Uncleaned | Self::UncalledFor(..) => Some(NodeWord(seen).line()),
+            Self::Uncleaned => Some(NodeWord(seen).line()),
+            Self::UncalledFor(..) => Some(seen & word::D_CNT),
             // Of a leaf most may read other units, and these come and go.
             Self::Unread(mask) if mask != ALL => Some(NodeWord(seen).line()),
             _ => NodeWord(seen).line_of_lost().filter(|_| minds),
@@ -226,7 +227,7 @@ impl Until {
             Self::Uncalled => word::CALL,
             Self::Uncleaned => word::OCC | word::LINE,
             // Of those that call one may stop.
-            Self::UncalledFor(..) => word::CALL | word::LINE,
+            Self::UncalledFor(..) => word::CALL | word::D_CNT,
         }
     }
 

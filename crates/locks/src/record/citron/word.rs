@@ -248,6 +248,9 @@ pub(super) const STIR: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::ST
 pub(super) const LEAVE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_CNT, 1));
 /// One more below.
 pub(crate) const NOTIFY: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_MAX, 1));
+/// One below has come and left.
+pub(super) const COME_AND_GO: MaskedFaa<u64> =
+    adding(NodeWord::new().with(NodeWord::D_CNT, 1).with(NodeWord::D_MAX, 1));
 /// One below has left.
 pub(crate) const RETRACT: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_CNT, 1));
 

@@ -199,7 +199,15 @@ impl From<AcquireError> for Failure {
             AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => Exit::CONFLICT,
             AcquireError::Directory { source, .. } => return source.into(),
             AcquireError::NoPlace { source, .. } => match *source {
-                SessionError::Connect(ConnectError::NoSpace { .. }) => Exit::UNAVAILABLE,
+                SessionError::Connect(
+                    ConnectError::NoSpace { .. }
+                    | ConnectError::Unreachable { .. }
+                    | ConnectError::HungUp { .. }
+                    | ConnectError::NoAnswer { .. }
+                    | ConnectError::Garbled { .. }
+                    | ConnectError::Declined { .. }
+                    | ConnectError::Tls { .. },
+                ) => Exit::UNAVAILABLE,
                 _ => Exit::SYSTEM,
             },
             AcquireError::NoUnits { source, .. } => match *source {
@@ -209,5 +217,24 @@ impl From<AcquireError> for Failure {
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what, hint }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Whichever place it wanted one for: the server is not to be reached.
+    #[test]
+    fn a_server_that_hangs_up_is_unavailable_and_no_fault_of_the_system() {
+        let exit_of = |error| {
+            let source = Arc::new(SessionError::Connect(error));
+            Failure::from(AcquireError::NoPlace { name: "r".to_owned(), source }).exit
+        };
+        let server = "127.0.0.1:4970".to_owned();
+        assert_eq!(exit_of(ConnectError::HungUp { server }).0, Exit::UNAVAILABLE.0);
+        assert_eq!(exit_of(ConnectError::ThreadFull { keepers: 1 }).0, Exit::SYSTEM.0);
     }
 }

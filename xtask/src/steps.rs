@@ -341,7 +341,7 @@ pub(crate) const CI: &[Step] = &[
             range!("0-1+15-16,1-15 --refines --protocol citron:leaf=1:tokens=no:refine=yes"),
             range!(
                 "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
-                 citron-rw:leaf=4:tokens=no:exact=yes"
+                 citron-rw:leaf=4:tokens=no:exact=yes --budget 4s --partial"
             ),
             // Those that are asked for together: a waiter for the first does not keep out the next.
             range!("0-1++3-4,0-16 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
@@ -367,7 +367,10 @@ pub(crate) const CI: &[Step] = &[
             ),
             // Holds that are written down, of the living and of the dead.
             range!("0-1,0-4 --crashes 1 --protocol citron:leaf=1:tokens=no:shelf=2"),
-            range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:shelf=2"),
+            range!(
+                "0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:shelf=2 \
+                 --budget 4s --partial"
+            ),
             range!("0-4,2-3 --crashes 1 --protocol citron-rw:leaf=1:tokens=no:shelf=2"),
             range!(
                 "0-1+2-3,0-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes:shelf=2 \
@@ -402,7 +405,9 @@ pub(crate) const CI: &[Step] = &[
             range!("0-4,0-4 --divides --protocol citron-rw:leaf=1:tokens=no --budget 5s --partial"),
             // One above looks when a hold has its first node alone, of which others are kept.
             range!("3-5,0-16 --divides --protocol citron:leaf=1:tokens=no"),
-            range!("3-5,0-16 --divides --protocol citron-rw:leaf=1:tokens=no"),
+            range!(
+                "3-5,0-16 --divides --protocol citron-rw:leaf=1:tokens=no --budget 12s --partial"
+            ),
             range!("0-2,1-2 --crashes 1 --divides --protocol citron:leaf=2:tokens=no"),
             range!("0-3,1-2 --crashes 1 --divides --protocol citron-rw:leaf=4:tokens=no"),
             range!(
@@ -527,6 +532,12 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "0-4,2-3 --crashes 1 --cancels 1 --protocol \
                  citron-rw:leaf=4:tokens=no:outrun=0:eager=yes"
             ),
+            range!(
+                "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
+                 citron-rw:leaf=4:tokens=no:exact=yes"
+            ),
+            range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:shelf=2"),
+            range!("3-5,0-16 --divides --protocol citron-rw:leaf=1:tokens=no"),
             range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:outrun=1"),
             range!("0-1,0-1,0-1 --protocol citron:leaf=2:tokens=no:call=0 --budget 600s --partial"),
             range!("0-1,0-1 --crashes 1 --pauses 1 --protocol citron:leaf=2:tokens=no:call=0"),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::{Addr, ConnectError, Endpoint, Fault, Posted, Slot, block_on};
 use farlock_locks::blocks::BlockError;
@@ -34,8 +34,10 @@ const KEPT_MAX: usize = 8;
 /// place costs the kernel and all that look around more than an entry does.
 const PLACES_MAX: usize = 64;
 
-/// How often a holder tries to let readers in, while another is just about to come.
-const DOWNGRADES_MAX: u32 = 1000;
+/// How often, and for how long, a holder tries to let readers in or to divide what it has, while
+/// another is just about to come. Beside busy processes it gets few turns, and so does the other.
+const TRIES_MAX: u32 = 1000;
+const TRYING_MAX: Duration = Duration::from_millis(100);
 
 /// What is held of a table that is written down.
 type Shelved = OnShelf<Extent, RangeGrant>;
@@ -580,10 +582,7 @@ impl Table {
         let found = found.and_then(|extent| self.aimed_place(extent));
         let (place, _, extent) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
         place.undate();
-        for time in 0..DOWNGRADES_MAX {
-            if time > 0 {
-                std::thread::yield_now();
-            }
+        for () in tries() {
             let seat = &place.seat;
             match block_on(seat.endpoint(), seat.take_part(extent, whole)) {
                 Ok(true) => return Ok(place),
@@ -810,14 +809,22 @@ pub(super) async fn wait(place: &RangePlace, fate: Option<&Fate<Ending>>) -> Res
 /// Turns what a place holds into a hold in this mode, if it can be. Those that were just about to
 /// come give way to it in some verbs of theirs, unless they are stopped.
 fn convert(place: &mut RangePlace, mode: Mode) -> bool {
-    (0..DOWNGRADES_MAX).any(|time| {
-        if time > 0 {
-            std::thread::yield_now();
+    match mode {
+        Mode::Shared => tries().any(|()| place.seat.downgrade() == Ok(true)),
+        Mode::Exclusive => place.seat.try_upgrade() == Ok(true),
+    }
+}
+
+/// The times at which a holder tries: at once, and again whenever others had the processor.
+fn tries() -> impl Iterator<Item = ()> {
+    let mut begun = None;
+    (0..TRIES_MAX).map_while(move |time| {
+        if time == 0 {
+            return Some(());
         }
-        match mode {
-            Mode::Shared => place.seat.downgrade() == Ok(true),
-            Mode::Exclusive => time == 0 && place.seat.try_upgrade() == Ok(true),
-        }
+        let begun = *begun.get_or_insert_with(Instant::now);
+        std::thread::yield_now();
+        (time == 1 || begun.elapsed() < TRYING_MAX).then_some(())
     })
 }
 

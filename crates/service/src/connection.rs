@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles};
 use farlock_fabric::{
@@ -214,6 +214,17 @@ impl Lane {
         match self {
             Self::Here(_) => unreachable!("it has completed where it was posted"),
             Self::There(lane) => lane.complete(ticket),
+        }
+    }
+
+    /// The same, until this time at most. `None`: it has not completed.
+    pub(crate) fn complete_by(&self, ticket: Ticket, until: Instant) -> Option<Result<(), Fault>> {
+        match self {
+            Self::Here(_) => unreachable!("it has completed where it was posted"),
+            Self::There(lane) => {
+                let left = until.saturating_duration_since(Instant::now());
+                lane.complete_within(ticket, left.as_nanos() as Nanos)
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod stage;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Mode};
@@ -272,4 +273,33 @@ fn a_command_that_ended_before_its_lease_has_lost_nothing() {
         (137, true),
         "{said}"
     );
+}
+
+/// A thread that asks a silent server for a lock that it had before gives up when it said it would.
+/// What its verb brings about later is undone.
+#[test]
+fn a_limit_is_kept_while_the_server_is_silent() {
+    let (_stage, serving) = Serving::alone();
+    let (session, other) = (serving.session(), serving.session());
+    drop(session.lock("known").exclusive().blocking().unwrap());
+    let is_back = AtomicBool::new(false);
+    let server = pid(&serving.child);
+    kill(server, Signal::STOP);
+    std::thread::scope(|scope| {
+        let (ended, is_over) = std::sync::mpsc::channel::<()>();
+        let is_back = &is_back;
+        scope.spawn(move || {
+            // A client that does not keep its limit is not to wait for ever.
+            let _ = is_over.recv_timeout(Duration::from_secs(4));
+            is_back.store(true, Ordering::Relaxed);
+            kill(server, Signal::CONT);
+        });
+        let limit = Duration::from_millis(100);
+        let ended_so = session.lock("known").exclusive().within(limit).blocking();
+        assert!(matches!(ended_so, Err(AcquireError::TimedOut { .. })), "{ended_so:?}");
+        assert!(!is_back.load(Ordering::Relaxed), "it waited for the server");
+        drop(ended);
+    });
+    drop(other.lock("known").exclusive().within(Duration::from_secs(10)).blocking().unwrap());
+    drop(session.lock("known").exclusive().blocking().unwrap());
 }

@@ -309,7 +309,7 @@ impl Name {
     ) -> Came {
         place.date();
         match who {
-            Who::Thread | Who::HastyThread => {
+            Who::Thread { .. } => {
                 let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 Came::Asks(place)
@@ -763,7 +763,7 @@ impl Name {
     ) {
         place.date();
         match waiter.who {
-            Who::Thread | Who::HastyThread => {
+            Who::Thread { .. } => {
                 let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 after.wakes.push(waiter.settle(Outcome::Ask(place)));

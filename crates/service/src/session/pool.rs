@@ -11,6 +11,7 @@ use std::mem::replace;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Origin, Tether, Ticket};
 use farlock_locks::lock::Lock;
@@ -104,9 +105,14 @@ impl UnderWay {
         Self { place, ticket, has_yielded: false }
     }
 
-    /// Blocks the thread until it has completed.
-    pub(super) fn block(&self) -> Result<(), Fault> {
-        self.place.seat.endpoint().complete(self.ticket)
+    /// Blocks the thread until it has completed, and no longer than to this time. `None`: it has
+    /// not.
+    pub(super) fn block(&self, until: Option<Instant>) -> Option<Result<(), Fault>> {
+        let endpoint = self.place.seat.endpoint();
+        match until {
+            Some(until) => endpoint.complete_by(self.ticket, until),
+            None => Some(endpoint.complete(self.ticket)),
+        }
     }
 
     /// Whether it has completed.

@@ -23,7 +23,7 @@ use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
 use crate::kv::hub::Hub as StoreHub;
 use crate::kv::spread::Spread;
-use crate::protocol::{HELD_BACK, RangeProtocol};
+use crate::protocol::RangeProtocol;
 
 /// Keeps a session. Dropped by the last of its handles.
 pub(crate) struct Root {
@@ -218,8 +218,8 @@ impl Patience {
     #[inline]
     pub(super) fn of_thread(self) -> Who {
         match self {
-            Self::For(limit) if limit < HELD_BACK => Who::HastyThread,
-            _ => Who::Thread,
+            Self::For(limit) => Who::Thread { limit: Some(limit) },
+            Self::Endless | Self::None => Who::Thread { limit: None },
         }
     }
 }

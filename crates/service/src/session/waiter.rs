@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farlock_locks::{Mode, Token};
 
@@ -19,10 +19,8 @@ use crate::AcquireError;
 /// Who waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who {
-    /// A thread, which may wait in line itself.
-    Thread,
-    /// The same, which gives up so soon that a server holds nothing back for it.
-    HastyThread,
+    /// A thread, which may wait in line itself, for as long as this.
+    Thread { limit: Option<Duration> },
     /// A task, for which the session's thread waits in line.
     Task,
 }

@@ -6,6 +6,7 @@ use super::lane::TcpLane;
 use crate::endpoint::{Nanos, Posted, Ticket};
 use crate::error::Fault;
 use crate::hook::Hook;
+use crate::tcp::clock::boot_time;
 use crate::verb::{Link, Verb};
 
 /// A lane that blocks its thread until a posted verb has completed: one round trip. So what is
@@ -45,6 +46,12 @@ impl AtOnce {
             Posted::Done(completed) => completed,
             Posted::Pending(_) => unreachable!("it was waited for"),
         }
+    }
+
+    /// Blocks until a deferred verb has completed, for so many nanoseconds at most. `None`: it has
+    /// not.
+    pub fn complete_within(&self, ticket: Ticket, nanos: Nanos) -> Option<Result<(), Fault>> {
+        self.lane.complete_by(ticket, boot_time().saturating_add(nanos))
     }
 
     fn unless_deferred(&self, posted: Posted) -> Posted {

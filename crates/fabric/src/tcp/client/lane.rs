@@ -232,12 +232,26 @@ impl TcpLane {
         Posted::Done(self.block_until(|state| self.take_done(state, ticket.0 as u32)))
     }
 
+    /// Blocks until what was posted has completed, or until this time of [`boot_time`]. `None`: it
+    /// has not.
+    pub(super) fn complete_by(&self, ticket: Ticket, limit: Nanos) -> Option<Result<(), Fault>> {
+        self.block_by(Some(limit), |state| self.take_done(state, ticket.0 as u32))
+    }
+
     /// Blocks until something has come.
-    fn block_until<T>(&self, mut take: impl FnMut(&mut Arrivals) -> Option<T>) -> T {
+    fn block_until<T>(&self, take: impl FnMut(&mut Arrivals) -> Option<T>) -> T {
+        self.block_by(None, take).expect("no limit ends it")
+    }
+
+    fn block_by<T>(
+        &self,
+        limit: Option<Nanos>,
+        mut take: impl FnMut(&mut Arrivals) -> Option<T>,
+    ) -> Option<T> {
         self.flush();
         let bell = self.inbox.state().bell.clone();
         // What else comes is fresh for the next park.
-        self.channel.block_until(&bell, || take(&mut self.inbox.state()))
+        self.channel.block_until((&bell, limit), || take(&mut self.inbox.state()))
     }
 
     /// Sends what was said, and first what is to be asked.

@@ -5,6 +5,7 @@
 //! wait behind it. A caller that goes leaves the rest to the session's thread.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::{Addr, BiasedGuard, Fault};
 use farlock_locks::{Begun, Mode, Opened};
@@ -13,7 +14,7 @@ use super::Came;
 use crate::error::{AcquireError, LostReason, ReleaseError};
 use crate::protocol::HELD_BACK;
 use crate::session::pool::{Place, UnderWay};
-use crate::session::state::{Asking, Hold, Job, Line, Name};
+use crate::session::state::{Asking, Hold, Job, Line, Name, Patience};
 use crate::session::waiter::Who;
 
 // Opening.
@@ -31,7 +32,14 @@ impl Name {
         place.undate();
         let endpoint = place.seat.endpoint();
         let begin = || endpoint.defer(|| place.seat.begin_open(lock, mode));
-        let begun = if who == Who::Thread { endpoint.patiently(HELD_BACK, begin) } else { begin() };
+        let limit = match who {
+            Who::Thread { limit } => limit,
+            Who::Task => Some(Duration::ZERO),
+        };
+        // For one that gives up sooner a server holds nothing back.
+        let is_patient = limit.is_none_or(|limit| limit >= HELD_BACK);
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let begun = if is_patient { endpoint.patiently(HELD_BACK, begin) } else { begin() };
         match begun {
             Ok(Begun::Posted(ticket)) => {
                 line.asking = Asking::Task;
@@ -40,8 +48,14 @@ impl Name {
                     return Ok(Came::IsUnderWay(Box::new(under_way)));
                 }
                 drop(line);
-                let completed = under_way.block();
-                self.opened(under_way, (mode, who), completed)
+                match under_way.block(until) {
+                    Some(completed) => self.opened(under_way, (mode, who), completed),
+                    None => {
+                        self.leave_under_way(under_way);
+                        let patience = limit.map_or(Patience::Endless, Patience::For);
+                        Err(patience.refused(&self.text, self.holders()))
+                    }
+                }
             }
             Ok(Begun::Done(Opened::Held)) => Ok(Came::Held(self.install(&mut line, place, mode))),
             Ok(Begun::Done(Opened::InLine)) => Ok(self.ask(line, place, mode, who)),

@@ -138,15 +138,18 @@ impl Channel {
     /// the bell is heard later.
     pub(in crate::tcp::client) fn block_until<T>(
         &self,
-        bell: &Unparker,
+        (bell, limit): (&Unparker, Option<Nanos>),
         mut look: impl FnMut() -> Option<T>,
-    ) -> T {
+    ) -> Option<T> {
         let patience = || boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
         let mut until = patience();
         let (mut was_rung, mut is_next) = (false, false);
         let found = loop {
             if let Some(found) = look() {
-                break found;
+                break Some(found);
+            }
+            if limit.is_some_and(|limit| boot_time() >= limit) {
+                break None;
             }
             let mut wakes = Wakes::default();
             if !self.flush()
@@ -155,16 +158,17 @@ impl Channel {
                 // The last reader may have left it just before it let go.
                 let found = look();
                 if found.is_none() {
-                    self.read_an_answer(&mut incoming, (bell, &mut wakes));
+                    self.read_an_answer(&mut incoming, (bell, &mut wakes), limit);
                 }
                 drop(incoming);
                 self.pass_on();
                 is_next = false;
-                if let Some(found) = found {
+                if found.is_some() {
                     break found;
                 }
             } else {
-                let (rang, is_passed_on) = self.read_or_sleep(bell, Some(until), false);
+                let at = limit.map_or(until, |limit| limit.min(until));
+                let (rang, is_passed_on) = self.read_or_sleep(bell, Some(at), false);
                 was_rung |= rang;
                 is_next |= is_passed_on;
                 if boot_time() >= until {
@@ -241,13 +245,21 @@ impl Channel {
         }
     }
 
-    /// Blocks until something came, or the connection ended, or for [`ANSWER_PATIENCE`].
-    fn read_an_answer(&self, incoming: &mut Incoming, (own, wakes): (&Unparker, &mut Wakes)) {
+    /// Blocks until something came, or the connection ended, or until this limit; where there is
+    /// none, for [`ANSWER_PATIENCE`].
+    fn read_an_answer(
+        &self,
+        incoming: &mut Incoming,
+        (own, wakes): (&Unparker, &mut Wakes),
+        limit: Option<Nanos>,
+    ) {
         let mut busy = std::mem::take(&mut incoming.busy);
         let is_there = busy.poll(|| self.drain(incoming, (own, wakes), RecvFlags::DONTWAIT));
         incoming.busy = busy;
-        if !is_there {
-            self.drain(incoming, (own, wakes), RecvFlags::empty());
+        match limit {
+            _ if is_there => {}
+            Some(_) => self.read(incoming, (own, wakes), limit),
+            None => drop(self.drain(incoming, (own, wakes), RecvFlags::empty())),
         }
     }
 

@@ -4,6 +4,7 @@
 //! base   header: magic, counts, the index's tag, a mark   64 bytes
 //!                where the table of each level lies       224 bytes
 //!                how many of its groups have moved        224 bytes
+//!                locks, by which clients take turns       16 bytes a lock
 //!        chunk table: a ChunkWord for each chunk          8 bytes a chunk
 //!        index: slots of level 0                          as the index says
 //!        chunks: how often each block was freed           8 bytes a block
@@ -24,7 +25,7 @@ use crate::word::SlotWord;
 
 /// What the first word of a store is. Its last byte numbers the layout, of the blocks and of what
 /// stands beside a session's values: a store of another layout is refused.
-const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x04");
 
 /// Words of the header that are never others; the last one is the index's tag.
 const HEADER_WORDS: usize = 5;
@@ -44,8 +45,15 @@ pub(crate) const LEVELS: usize = 28;
 /// Words of the header that speak of levels.
 pub(crate) const LEVEL_WORDS: usize = 2 * LEVELS;
 
+/// Locks by which clients take turns, and the bytes of each.
+const TURNS: u64 = 256;
+const TURN_BYTES: u64 = 16;
+
+/// Where those begin.
+const TURNS_AT: u64 = LINE_BYTES + LEVEL_WORDS as u64 * 8;
+
 /// Bytes of the header.
-const HEADER_BYTES: u64 = LINE_BYTES + LEVEL_WORDS as u64 * 8;
+const HEADER_BYTES: u64 = TURNS_AT + TURNS * TURN_BYTES;
 
 /// A block, in one of its uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -155,6 +163,14 @@ impl Shape {
     pub async fn check<E: Endpoint>(&self, endpoint: &E) -> Result<(), OpenError> {
         let found = far::read(endpoint, self.base, HEADER_WORDS).await?;
         if found[..] == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
+    }
+
+    /// The 16 bytes, zero at first, that are kept for a lock by which the writers of keys of this
+    /// hash take turns: of which kind, and whether there is one, is for the maker of the store to
+    /// say, and all of its clients have the same.
+    #[inline]
+    pub fn turn(&self, hash: u64) -> Addr {
+        self.base.plus(TURNS_AT + hash % TURNS * TURN_BYTES)
     }
 
     /// The tag of the index alone.

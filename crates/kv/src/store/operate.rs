@@ -168,7 +168,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             false => self.recalled(&key).map(Seen::Found),
         };
         let hash = if self.errs(Flaw::CombinesAcrossKeys) { 0 } else { key.hash() };
-        let turn = match self.scheme.enter(hash, effect).await {
+        let mut turn = match self.scheme.enter(hash, effect).await {
             Entered::Turn(turn) => turn,
             Entered::Combined => {
                 self.count(|counts| counts.changes += 1);
@@ -178,22 +178,22 @@ impl<S: Scheme, I: Index> Store<S, I> {
         };
         let mut ended = Ended::default();
         let early = early.map(|seen| (seen, is_read));
-        let answer = self.attempts(&key, early, &mut decide, &mut ended).await;
+        let answer = self.attempts(&key, early, &mut decide, (Some(&mut turn), &mut ended)).await;
         ended.replaced |= self.errs(Flaw::FalseSuccess);
         self.scheme.leave(turn, ended).await;
         if ended.replaced && self.errs(Flaw::ExecutesAgain) {
-            return self.attempts(&key, None, &mut decide, &mut ended).await;
+            return self.attempts(&key, None, &mut decide, (None, &mut ended)).await;
         }
         answer
     }
 
     /// Tries, first with what was seen early, if it was: that was read, or is remembered.
-    async fn attempts<T>(
-        &self,
+    async fn attempts<'s, T>(
+        &'s self,
         key: &Key<'_>,
         mut early: Option<(Seen, bool)>,
         mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
-        ended: &mut Ended,
+        (mut turn, ended): (Option<&mut S::Turn<'s>>, &mut Ended),
     ) -> Result<T, WriteError> {
         let mut rival = Rival::default();
         for attempt in 1..=ATTEMPTS_MAX {
@@ -234,7 +234,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
             if I::TREE {
                 Box::pin(self.clear_way(key)).await?;
             }
-            self.scheme.missed(attempt).await;
+            match &mut turn {
+                Some(turn) => self.scheme.missed_in(turn, attempt).await,
+                None => self.scheme.missed(attempt).await,
+            }
         }
         Err(WriteError::Busy)
     }

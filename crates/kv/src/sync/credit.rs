@@ -37,19 +37,23 @@ struct Heat {
 
 /// The credits of one client's keys, by their hashes.
 #[derive(Debug)]
-pub(super) struct Credits {
+pub struct Credits {
     rules: CreditRules,
     keys: BTreeMap<u64, Heat>,
 }
 
 impl Credits {
-    pub(super) fn new(rules: CreditRules) -> Self {
+    /// None yet.
+    ///
+    /// # Panics
+    /// If they would not come to an end.
+    pub fn new(rules: CreditRules) -> Self {
         assert!(rules.divisor >= 2, "credits come to an end");
         Self { rules, keys: BTreeMap::new() }
     }
 
     /// Takes a credit of this key, if it has one.
-    pub(super) fn spend(&mut self, hash: u64) -> bool {
+    pub fn spend(&mut self, hash: u64) -> bool {
         let credit = self.keys.get(&hash).map_or(0, |heat| heat.credit);
         if credit > 0 {
             self.change(hash, |heat, _| heat.credit -= 1);
@@ -58,17 +62,17 @@ impl Credits {
     }
 
     /// Others were met in line.
-    pub(super) fn raise(&mut self, hash: u64) {
+    pub fn raise(&mut self, hash: u64) {
         self.change(hash, |heat, rules| heat.credit = heat.credit.saturating_add(rules.step));
     }
 
     /// None was met in line.
-    pub(super) fn lower(&mut self, hash: u64) {
+    pub fn lower(&mut self, hash: u64) {
         self.change(hash, |heat, rules| heat.credit /= rules.divisor);
     }
 
     /// An operation that stood in no line has missed so often.
-    pub(super) fn missed(&mut self, hash: u64, misses: u32) {
+    pub fn missed(&mut self, hash: u64, misses: u32) {
         self.change(hash, |heat, rules| {
             if misses.min(heat.misses) >= rules.threshold {
                 heat.credit = heat.credit.saturating_add(rules.initial);
@@ -78,7 +82,7 @@ impl Credits {
     }
 
     /// The key is gone.
-    pub(super) fn forget(&mut self, hash: u64) {
+    pub fn forget(&mut self, hash: u64) {
         self.keys.remove(&hash);
     }
 

@@ -275,6 +275,10 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
         self.scheme.missed(times).await;
     }
 
+    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+        self.scheme.missed_in(&mut turn.turn, times).await;
+    }
+
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {
         let LocalTurn { turn, lead } = turn;
         if let Some(lead) = lead {

@@ -14,7 +14,7 @@ mod scheme;
 
 pub use backoff::Backoff;
 pub use cider::{Cider, CiderCounts, CiderRules, CiderTurn};
-pub use credit::CreditRules;
+pub use credit::{CreditRules, Credits};
 pub use local::{LocalCombining, LocalTurn};
 pub use locked::Locked;
 pub use optimistic::Optimistic;

@@ -72,6 +72,12 @@ pub trait Scheme {
     /// Another client has changed the key first, so many times by now.
     async fn missed(&self, times: u32);
 
+    /// The same in this turn, for which the client may wait after all.
+    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+        let _ = turn;
+        self.missed(times).await;
+    }
+
     /// The turn is over.
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended);
 

@@ -25,6 +25,11 @@ impl Claim {
         ClaimWord(word).tail() != 0
     }
 
+    /// Whether a writer holds the lock, or waiters are in line, where the word is this.
+    pub fn is_contended(&self, word: u128) -> bool {
+        self.is_awaited(word) || ClaimWord(word).holder() != 0
+    }
+
     /// Whether a lock with so many releases is kept for those in line.
     #[inline(always)]
     fn is_closed_at(&self, count: u64) -> bool {

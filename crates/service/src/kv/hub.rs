@@ -211,7 +211,7 @@ impl Hub {
     /// The store as a handle has it, by a place of its own.
     pub(super) fn store(&self) -> Result<Store, KvError> {
         let lane = self.attach()?;
-        let store = Store::new(self.choice, lane, self.base(), self.region.is_far());
+        let store = Store::new(self.choice, lane, self.base(), &self.region);
         store.has_chunks(self.chunks());
         Ok(store)
     }

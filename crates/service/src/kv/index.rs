@@ -7,16 +7,16 @@
 use std::fmt;
 use std::ops::Bound;
 
-use farlock_fabric::{Addr, Endpoint};
+use farlock_fabric::{Addr, Connection as _, Endpoint};
 use farlock_kv::index::{Race, Smart};
-use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{
     Cursor, Decision, Index as _, OpenError, Pair, ReadError, Scheme as _, Shape, Sight, WriteError,
 };
 
 use super::keep::CHUNK_BYTES;
 use super::share::{ChoiceWord, Share};
-use crate::connection::Lane;
+use super::turn::Turns;
+use crate::connection::{Lane, Region};
 
 /// Chunks that a store can have.
 const CHUNKS: u32 = 30 << 10;
@@ -185,7 +185,7 @@ impl<N: AsRef<str>> From<N> for StoreOptions {
     }
 }
 
-type Client<I> = farlock_kv::Store<Optimistic<Lane>, I>;
+type Client<I> = farlock_kv::Store<Turns, I>;
 
 /// The store under a handle.
 pub(super) enum Store {
@@ -221,20 +221,22 @@ macro_rules! of_each {
 impl Store {
     /// The store that [`Choice::prepare`] has found. It remembers its keys if each verb takes a
     /// round trip.
-    pub(super) fn new(choice: Choice, lane: Lane, base: Addr, is_far: bool) -> Self {
+    pub(super) fn new(choice: Choice, lane: Lane, base: Addr, region: &Region) -> Self {
+        let shape = choice.shape(base);
+        let (origin, is_far) = (region.origin(), region.is_far());
+        let turns = Turns::new(lane, shape, origin, is_far);
         fn client<I: farlock_kv::Index>(
-            lane: Lane,
+            turns: Turns,
             index: I,
             shape: Shape,
-            far: bool,
+            is_far: bool,
         ) -> Client<I> {
-            let store = Client::new(Optimistic::new(lane, Backoff::NONE), index, shape);
-            if far { store.remembering() } else { store }
+            let store = Client::new(turns, index, shape);
+            if is_far { store.remembering() } else { store }
         }
-        let shape = choice.shape(base);
         match choice.index {
-            Index::Hash => Self::Hash(client(lane, RACE, shape, is_far)),
-            Index::Ordered => Self::Ordered(client(lane, SMART, shape, is_far)),
+            Index::Hash => Self::Hash(client(turns, RACE, shape, is_far)),
+            Index::Ordered => Self::Ordered(client(turns, SMART, shape, is_far)),
         }
     }
 

@@ -40,6 +40,7 @@ mod scan;
 mod share;
 pub(crate) mod spread;
 mod sweep;
+mod turn;
 mod value;
 mod watch;
 

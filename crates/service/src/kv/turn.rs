@@ -1,0 +1,202 @@
+//! How the writers of one key take turns by a server.
+//!
+//! As long as nobody minds, they take none: each compares, and tries again where another was first.
+//! Where many change one key at a time that goes to the same few: the client that has just changed
+//! it knows what is there, and needs one round trip for the next change, where those that missed
+//! need three. So a client that finds a key contended gets in line for it, and the choice is that
+//! of CIDER, by credits (section 4.3). The line is that of a lock of sessions, in the header of the
+//! store: it is handed on by the server, a dead holder is found out, and a waiter may leave.
+//!
+//! Two things CIDER does not have, for there clients are many and alike. An operation that misses
+//! gets in line at once, not the next one: the first could miss for as long as others are luckier.
+//! And a client that only ever wins looks now and then whether others are in line.
+//!
+//! Turns decide who tries when, and nothing about what is right. A holder that is stopped, or has
+//! lost its lock, delays others for as long as they have patience.
+//!
+//! In memory of this host no client takes turns: a change takes less than a microsecond there, and
+//! to wake a waiter fifty.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use farlock_fabric::{Endpoint as _, Fault, Nanos, Origin, Verb};
+use farlock_kv::Shape;
+use farlock_kv::sync::{CreditRules, Credits, Effect, Ended, Entered, Scheme};
+use farlock_locks::{Begun, Closed, Mode, Opened, Options, Seat, within};
+
+use crate::connection::Lane;
+use crate::protocol::{HELD_BACK, Protocol, lock_protocol};
+
+/// So often an operation misses without a turn before it gets in line.
+const MISSES_MAX: u32 = 1;
+
+/// After so many changes of one key in a row, without a turn and without a miss, a client looks
+/// whether others stand in line for it: those it wins from, and cannot see.
+const LUCK_MAX: u32 = 32;
+
+/// How long a client waits in line, beyond the time for which the server holds its request back;
+/// then it goes on without a turn.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The turns of one client.
+pub(super) struct Turns {
+    seat: Seat<Lane, Protocol>,
+    is_far: bool,
+    shape: Shape,
+    credits: RefCell<Credits>,
+    /// How many changes in a row were lucky, and of which key.
+    luck: Cell<(u64, u32)>,
+}
+
+/// How an operation tries.
+pub(super) struct Turn {
+    hash: u64,
+    role: Role,
+}
+
+enum Role {
+    /// It stands in no line.
+    Optimist,
+    /// It has left its line.
+    Impatient,
+    /// It has the lock.
+    Holder { has_waited: bool },
+}
+
+impl Turns {
+    /// By the locks in the header of a store.
+    pub(super) fn new(lane: Lane, shape: Shape, origin: Origin, is_far: bool) -> Self {
+        // First come, first served: a turn is short, and its client awake.
+        let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
+        let seat = Seat::new(lane, kind, Options::from(origin));
+        let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
+        Self { seat, is_far, shape, credits, luck: Cell::default() }
+    }
+
+    /// Whether it is to stand in line for this key.
+    async fn is_hot(&self, hash: u64) -> bool {
+        if self.credits.borrow_mut().spend(hash) {
+            return true;
+        }
+        match self.luck.get() {
+            (lucky, LUCK_MAX..) if lucky == hash => {
+                self.luck.set((hash, 0));
+                self.is_awaited(hash).await.unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether others have a turn at this key, or wait for one.
+    async fn is_awaited(&self, hash: u64) -> Result<bool, Fault> {
+        let (lane, addr) = (self.endpoint(), self.shape.turn(hash));
+        lane.verb(Verb::Read { addr, words: 2 }).await?;
+        let mut words = [0; 2];
+        lane.copy_read(0, &mut words);
+        let word = u128::from(words[0]) | u128::from(words[1]) << 64;
+        Ok(lock_protocol(true).is_contended(word))
+    }
+
+    async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
+        let lock = self.shape.turn(hash);
+        let begin = || self.seat.begin_open(lock, Mode::Exclusive);
+        let opened = match self.endpoint().patiently(HELD_BACK, begin)? {
+            Begun::Done(opened) => opened,
+            Begun::Posted(ticket) => self.seat.end_open(self.endpoint().complete(ticket))?,
+        };
+        if opened == Opened::Held {
+            return Ok(Role::Holder { has_waited: false });
+        }
+        let patience_ns = PATIENCE.as_nanos() as Nanos;
+        let is_granted = match within(self.endpoint(), patience_ns, self.seat.wait()).await {
+            Some(waited) => waited?,
+            None => self.withdraw().await?,
+        };
+        Ok(if is_granted { Role::Holder { has_waited: true } } else { Role::Impatient })
+    }
+
+    /// Leaves the line. `true`: the lock was granted first.
+    async fn withdraw(&self) -> Result<bool, Fault> {
+        self.seat.withdraw(true);
+        let waited = self.seat.wait().await;
+        self.seat.withdraw(false);
+        waited
+    }
+
+    /// Gives up what the seat has. Returns whether others were seen to wait for that.
+    async fn give_up(&self) -> Result<bool, Fault> {
+        if self.seat.is_in_line() && !self.withdraw().await? || !self.seat.is_held() {
+            return Ok(false);
+        }
+        if self.seat.close_unasked() {
+            return Ok(false);
+        }
+        let closed = match self.seat.begin_close()? {
+            Begun::Done(closed) => closed,
+            Begun::Posted(ticket) => self.seat.end_close(self.endpoint().complete(ticket))?,
+        };
+        if closed == Closed::InHand {
+            self.seat.hand_over().await?;
+        }
+        Ok(closed == Closed::InHand)
+    }
+}
+
+impl Scheme for Turns {
+    type Endpoint = Lane;
+    type Turn<'s> = Turn;
+
+    fn endpoint(&self) -> &Lane {
+        self.seat.endpoint()
+    }
+
+    async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn> {
+        let is_fit = self.is_far && !self.seat.is_broken() && effect != Effect::Insert;
+        if !is_fit || !self.is_hot(hash).await {
+            return Entered::Turn(Turn { hash, role: Role::Optimist });
+        }
+        self.settle().await;
+        // Where the lock fails the operation's own verbs tell why, or need no turn.
+        let role = self.line_up(hash).await.unwrap_or(Role::Optimist);
+        Entered::Turn(Turn { hash, role })
+    }
+
+    async fn missed(&self, _: u32) {}
+
+    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+        let is_late = times >= MISSES_MAX && matches!(turn.role, Role::Optimist);
+        if is_late && self.is_far && !self.seat.is_broken() {
+            turn.role = self.line_up(turn.hash).await.unwrap_or(Role::Optimist);
+        }
+    }
+
+    async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {
+        let Turn { hash, role } = turn;
+        if !self.is_far {
+            return;
+        }
+        match role {
+            Role::Optimist => {
+                let (lucky, count) = self.luck.get();
+                self.luck.set((hash, if lucky == hash { count + 1 } else { 1 }));
+            }
+            // The line does not move: better none.
+            Role::Impatient => self.credits.borrow_mut().forget(hash),
+            Role::Holder { has_waited } => {
+                // What fails is repaired by those behind it.
+                let is_awaited = self.give_up().await.unwrap_or(false);
+                match has_waited || is_awaited || ended.misses > 0 {
+                    true => self.credits.borrow_mut().raise(hash),
+                    false => self.credits.borrow_mut().lower(hash),
+                }
+            }
+        }
+    }
+
+    async fn settle(&self) {
+        if self.seat.is_held() || self.seat.is_in_line() {
+            let _ = self.give_up().await;
+        }
+    }
+}

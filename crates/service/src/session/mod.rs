@@ -267,6 +267,10 @@ impl fmt::Debug for Request {
 
 /// An acquisition. Dropping it withdraws it, at once.
 ///
+/// Once it was polled it is in line, whether or not it is polled again: the lock may be granted to
+/// it, and then others wait until it is polled to its end, or dropped. So a branch of a `select!`
+/// that was not taken is dropped, not put aside.
+///
 /// Its task is woken by whichever thread decides, perhaps the session's own. A waker that panics
 /// harms nobody; one that blocks, as those of executors never do, delays the others that the thread
 /// serves meanwhile.

@@ -40,6 +40,13 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// See [`ConnectError`]; the heap is as long as it was.
     fn lengthen(&self, heap_bytes: u64) -> Result<(), ConnectError>;
 
+    /// Gives these words of the heap their memory again, where it was given back to the system:
+    /// what comes is zero, and what is there stays. May be done as often as one likes.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError>;
+
     /// Where the region's fencing tokens begin, above those of every region of its name before.
     fn origin(&self) -> Origin;
 

@@ -301,6 +301,10 @@ impl Connection for Region {
         either!(Self: self, region => region.lengthen(heap_bytes))
     }
 
+    fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError> {
+        either!(Self: self, region => region.reserve(addr, bytes))
+    }
+
     fn origin(&self) -> Origin {
         either!(Self: self, region => region.origin())
     }

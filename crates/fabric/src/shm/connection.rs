@@ -84,6 +84,15 @@ impl Host {
 }
 
 impl Host {
+    /// See [`Region::discard`]. By the thread of an endpoint whose death is to end what it may
+    /// discard: a call to the system is over before the system lets its thread die.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn discard(&self, addr: Addr, bytes: u64) -> Result<u64, ConnectError> {
+        self.0.discard(addr, bytes).map_err(|error| self.0.why_it_stays(error))
+    }
+
     /// The region.
     #[cfg(all(feature = "tcp", not(shuttle)))]
     pub(crate) fn region(&self) -> &Region {
@@ -123,6 +132,11 @@ impl Connection for Host {
                 bound: "this process may map fewer of them (`ulimit -v`)",
             }),
         }
+    }
+
+    fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError> {
+        let reserved = self.0.reserve(addr, bytes);
+        reserved.map_err(|error| self.0.why_it_stays(error))
     }
 
     fn origin(&self) -> Origin {

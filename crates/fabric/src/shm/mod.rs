@@ -30,7 +30,8 @@
 //! without a list of its own ([`Region::own_thread`]) has pointers of the C library in the region,
 //! and a process that overwrites them can aim them at the memory of that thread's process; sessions
 //! have no such endpoints, what only looks has one while it looks. And a file that is cut short
-//! ends a process that reads beyond its end by SIGBUS.
+//! ends a process that reads beyond its end by SIGBUS; so does memory that was discarded
+//! ([`Region::discard`]) and is used before it is reserved, where the filesystem is full by then.
 //!
 //! # Crashes
 //!
@@ -47,6 +48,7 @@
 //! | between a change and its ring | sleepers who were not woken | they look again within 2 s |
 //! | asleep | an armed bell, a watched beacon | the next change rings once in vain |
 //! | growing a region | a longer file of the old size | the next grower |
+//! | discarding memory of a region | as much of it as was discarded by then | the next discarder, or one that reserves it |
 //! | looking whether a region is used, to remove it | a mark of that | the next newcomer, behind the directory's lock |
 //! | removing a region | a retired region | the next opener creates it anew |
 
@@ -54,6 +56,7 @@ mod barrier;
 mod beacon;
 mod biased;
 mod connection;
+mod discard;
 mod endpoint;
 mod error;
 mod fabric;

@@ -627,7 +627,7 @@ impl Region {
     }
 
     /// A forked child shares the kernel's locks of its parent, so it is refused.
-    fn check_forks(&self) -> std::io::Result<()> {
+    pub(super) fn check_forks(&self) -> std::io::Result<()> {
         if fork::fork_count() != self.inner.forks {
             return Err(std::io::Error::other("it was opened before a fork; open it again"));
         }
@@ -710,7 +710,7 @@ fn until(options: &Options) -> Option<Instant> {
 
 /// Gives a range of a file its memory, so that no later access can fail. Beyond what this process
 /// may write the kernel would send a signal; here it is an error.
-fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
+pub(super) fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|limit| limit < offset + bytes) {
         return Err(Errno::FBIG);

@@ -14,7 +14,7 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
@@ -123,6 +123,8 @@ pub(super) mod call {
     /// Every process that had a tether of this lane by an earlier server has the one of this
     /// secret, or is gone.
     pub(in super::super) const TIED: u8 = 6;
+    /// Give so many bytes of the heap from an address on their memory, where they have none.
+    pub(in super::super) const RESERVE: u8 = 7;
 }
 
 /// The next frame of these bytes, and how many bytes it and its length take; `None` until all of

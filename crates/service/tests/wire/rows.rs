@@ -127,6 +127,7 @@ pub(crate) fn sound(region: &Region) -> Vec<Vec<u8>> {
         body(ASK, &[LANE, &[1, 0], &[0; 4]]),
         body(CALL, &[CALL_NUMBER, &[2], &[0; 8]]),
         body(CALL, &[CALL_NUMBER, &[4], LANE]),
+        body(CALL, &[CALL_NUMBER, &[7], &addr, &[8, 0, 0, 0, 0, 0, 0, 0]]),
         body(TETHER, &[MAGIC, &VERSION, &[1; 16]]),
     ]
 }
@@ -202,7 +203,12 @@ pub(crate) const ROWS: &[Row] = &[
     ("another hello", Seated, |_| framed(&hello("other")), HangsUp),
     // Tethers.
     ("a tether of another magic", Fresh, |_| tether(b"farlock\x02", SPOKEN, 7), HangsUp),
-    ("a tether of another version", Fresh, |_| tether(MAGIC, 9, 7), Declines("speaks version")),
+    (
+        "a tether of another version",
+        Fresh,
+        |_| tether(MAGIC, SPOKEN - 1, 7),
+        Declines("speaks version"),
+    ),
     ("a tether of no lane", Fresh, |_| tether(MAGIC, SPOKEN, 7), Declines("no such tether")),
     ("a tether with secret 0", Fresh, |_| tether(MAGIC, SPOKEN, 0), Declines("no such tether")),
     ("a tether behind a hello", Greeted, |_| tether(MAGIC, SPOKEN, 7), HangsUp),
@@ -297,6 +303,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     // Calls.
     ("call 0", Greeted, |_| call(&[0]), HangsUp),
+    ("call 8", Greeted, |_| call(&[8]), HangsUp),
     ("call 6", Greeted, |_| call(&[6]), HangsUp),
     ("a lease with a byte too many", Greeted, |_| call(&[5, 0]), HangsUp),
     // Those that come back.
@@ -319,6 +326,8 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     ("an end of lanes too long", Greeted, |_| framed(&body(LANES_END, &[LANE, &[0]])), HangsUp),
     ("no call", Greeted, |_| call(&[]), HangsUp),
+    ("memory of no words", Greeted, |_| call(&[&[7][..], &[0xff; 16]].concat()), Declines("")),
+    ("memory of half a length", Greeted, |_| call(&[&[7][..], &[0xff; 12]].concat()), HangsUp),
     ("a heap of all there is", Greeted, |_| call(&[&[2][..], &[0xff; 8]].concat()), Declines("")),
     (
         "a longer heap, and a byte too many",

@@ -8,7 +8,7 @@ use super::bell::Unparker;
 use super::channel::Channel;
 use super::greeting::{self, declined_or_garbled, greet};
 use super::inbox::Inbox;
-use crate::addr::EndpointId;
+use crate::addr::{Addr, EndpointId};
 use crate::connection::{Peer, Teller, Tether};
 use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
@@ -69,6 +69,14 @@ impl Channel {
             };
         })?;
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u64())
+    }
+
+    /// Has these words of the heap have their memory.
+    pub(super) fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError> {
+        let answer = self.ask(|frame| {
+            frame.u8(call::RESERVE).u64(addr.bits()).u64(bytes);
+        })?;
+        self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
     }
 
     /// What a tether of this lane is to say. With a time it is asked once, until then at the

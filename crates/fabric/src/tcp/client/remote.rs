@@ -196,6 +196,10 @@ impl Connection for Remote {
         Ok(())
     }
 
+    fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError> {
+        self.0.reserve(addr, bytes)
+    }
+
     fn origin(&self) -> Origin {
         self.0.facts.origin
     }

@@ -1,7 +1,7 @@
 //! What is done for each frame of a client.
 
-use crate::addr::{EndpointId, Slot};
-use crate::connection::Connection;
+use crate::addr::{Addr, EndpointId, Slot};
+use crate::connection::{Connection, Peer};
 use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::home::home_id;
@@ -533,30 +533,25 @@ impl Executor {
         };
         // To the end, before anything of it takes effect.
         let (kind, argument) = match fields.u8()? {
-            kind @ call::HEAP => (kind, 0),
-            kind @ call::LENGTHEN => (kind, fields.u64()?),
+            kind @ (call::HEAP | call::RENEW) => (kind, 0),
+            kind @ (call::LENGTHEN | call::RESERVE) => (kind, fields.u64()?),
             kind @ call::PEERS => (kind, fields.u16()?.into()),
             kind @ call::TETHER => (kind, fields.u32()?.into()),
-            kind @ call::RENEW => (kind, 0),
             call::TIED => return self.hear_of_a_tether(number, guest, call_number, fields),
             _ => return Err(Garbled("a call in it is unknown").into()),
         };
+        let bytes = if kind == call::RESERVE { fields.u64()? } else { 0 };
         fields.end()?;
         match kind {
+            call::RESERVE => match host.reserve(Addr::from_bits(argument), bytes) {
+                Ok(()) => Framing::new(out, reply::ANSWER).u32(call_number).end(),
+                Err(error) => decline(out, call_number, &error),
+            },
             call::LENGTHEN => match host.lengthen(argument) {
                 Ok(()) => heap_length(out),
                 Err(error) => decline(out, call_number, &error),
             },
-            call::PEERS => {
-                let after = argument as u16;
-                let mut peers = host.peers();
-                peers.retain(|peer| peer.id.index > after);
-                peers.truncate(wire::TOLD_MAX);
-                let mut frame = Framing::new(out, reply::ANSWER);
-                frame.u32(call_number).u16(peers.len() as u16);
-                peers.iter().for_each(|peer| put_peer(&mut frame, peer));
-                frame.end();
-            }
+            call::PEERS => tell_peers(out, call_number, host.peers(), argument as u16),
             call::TETHER => {
                 let (serial, lane) = (guest.serial, argument as u32);
                 let own = self.promised.values().filter(|promised| promised.serial == serial);
@@ -576,6 +571,16 @@ impl Executor {
         self.touch(number);
         Ok(())
     }
+}
+
+/// Tells of those of the lowest indices beyond one.
+fn tell_peers(out: &mut Vec<u8>, call_number: u32, mut peers: Vec<Peer>, after: u16) {
+    peers.retain(|peer| peer.id.index > after);
+    peers.truncate(wire::TOLD_MAX);
+    let mut frame = Framing::new(out, reply::ANSWER);
+    frame.u32(call_number).u16(peers.len() as u16);
+    peers.iter().for_each(|peer| put_peer(&mut frame, peer));
+    frame.end();
 }
 
 fn decline(out: &mut Vec<u8>, call_number: u32, error: &ConnectError) {

@@ -102,12 +102,6 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
             put_ids(frame.u32(0), &ids);
             frame
         }),
-        body(request::CALL, |frame| frame.u32(5).u8(call::HEAP)),
-        body(request::CALL, |frame| frame.u32(5).u8(call::LENGTHEN).u64(1 << 16)),
-        body(request::CALL, |frame| frame.u32(5).u8(call::PEERS).u16(0)),
-        body(request::CALL, |frame| frame.u32(5).u8(call::TETHER).u32(0)),
-        body(request::CALL, |frame| frame.u32(5).u8(call::RENEW)),
-        body(request::CALL, |frame| frame.u32(5).u8(call::TIED).u32(0).u128(1)),
         body(request::LANE, |frame| frame.u32(0).u8(2).u64(1).u64(0)),
         body(request::LANES_END, |frame| frame.u32(0)),
         body(request::RESUME, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1).u128(9)),
@@ -115,7 +109,21 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         body(request::TETHER, |frame| frame.u64(MAGIC).u16(VERSION).u128(7)),
         body(request::FIND, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1)),
     ]);
+    requests.extend(calls(word));
     requests
+}
+
+/// A call of each kind.
+fn calls(addr: Addr) -> Vec<Vec<u8>> {
+    vec![
+        body(request::CALL, |frame| frame.u32(5).u8(call::HEAP)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::RESERVE).u64(addr.bits()).u64(64)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::LENGTHEN).u64(1 << 16)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::PEERS).u16(0)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::TETHER).u32(0)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::RENEW)),
+        body(request::CALL, |frame| frame.u32(5).u8(call::TIED).u32(0).u128(1)),
+    ]
 }
 
 /// A server with two guests, of which one is established.

@@ -67,6 +67,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod blocks;
 mod connection;
 mod directory;
 mod error;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use farlock_fabric::tcp::TlsFiles;
 use farlock_fabric::{Addr, ConnectError, Connection, Host, HostOptions, Origin};
 use farlock_locks::Token;
-use farlock_locks::blocks;
+use farlock_locks::blocks::{self, Blocks};
 
 use crate::address::{AddressError, check_address};
 use crate::connection::Region;
@@ -351,6 +351,11 @@ pub(crate) fn range_heap(region: &impl Connection, locks: &Directory) -> (Addr, 
     /// A region's size is a multiple of this.
     const BLOCK_BYTES: u64 = 64 << 10;
     (region.heap().0.plus(locks.bytes().next_multiple_of(BLOCK_BYTES)), RANGE_HEAP_BYTES)
+}
+
+/// The blocks of tables of ranges, behind the shelf of those whose directory lies there.
+pub(crate) const fn blocks_behind((base, bytes): (Addr, u64)) -> Blocks {
+    Blocks::at(base.plus(bytes + SHELF_BYTES), RANGE_BLOCK_BYTES)
 }
 
 /// The usual directory; or one in the user's runtime directory, and the usual one, where that is

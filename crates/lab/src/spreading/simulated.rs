@@ -115,15 +115,16 @@ impl<const SHARES: bool> Simulant<SHARES> {
             return Ok(number);
         }
         let begun = self.now();
-        let lengthen = async |end| self.lengthen(end).await;
-        let number = blocks.of(self.endpoint(), lengthen, (self.ground.lock, subtree)).await?;
+        let number = blocks.of(self.endpoint(), self, (self.ground.lock, subtree)).await?;
         self.known.borrow_mut().insert(subtree, number);
         let time = begun..self.now();
         self.shared.growth.borrow_mut().look(Look { subtree, time });
         Ok(number)
     }
+}
 
-    /// Asks the memory's owner to make it reach to this address.
+impl<const SHARES: bool> blocks::Memory for Simulant<SHARES> {
+    /// Asks the memory's owner.
     async fn lengthen(&self, end: Addr) -> Result<(), ConnectError> {
         let endpoint = self.endpoint();
         let me = Mailbox { endpoint: endpoint.id(), slot: ANSWER_SLOT };
@@ -134,6 +135,10 @@ impl<const SHARES: bool> Simulant<SHARES> {
             endpoint.wait(Wait { mail: Some(ANSWER_SLOT), ..Wait::default() }).await;
         }
         Ok(())
+    }
+
+    async fn reserve(&self, _addr: Addr, _bytes: u64) -> Result<(), ConnectError> {
+        unreachable!("nothing is discarded here")
     }
 }
 

@@ -139,6 +139,12 @@ impl Link {
         self.what() == Some(State::Staged) && self.next() == short(owner)
     }
 
+    /// Whether this was not before another value of the same link.
+    pub(super) fn is_not_before(self, other: Self) -> bool {
+        let changes = self.number().wrapping_sub(other.number()) & Self::NUMBER.max();
+        changes <= Self::NUMBER.max() / 2
+    }
+
     /// The index of the endpoint that prepares the record.
     pub(super) const fn owner_index(self) -> u16 {
         self.next() as u16
@@ -436,6 +442,17 @@ mod tests {
             assert_eq!(next.number(), 42, "{next:?}");
         }
         assert_eq!((first.before(9).next(), first.turned(State::Dead).next()), (9, 7));
+    }
+
+    /// Also where the number wraps.
+    #[test]
+    fn a_later_value_of_a_link_is_not_before_an_earlier_one() {
+        for number in [0, 1, 41, Link::NUMBER.max() - 1, Link::NUMBER.max()] {
+            let first = Link::new().with(Link::NEXT, 7).with(Link::NUMBER, number);
+            let later = first.turned(State::Dead).before(3);
+            assert!(first.is_not_before(first) && later.is_not_before(first), "{first:?}");
+            assert!(!first.is_not_before(later), "{first:?}");
+        }
     }
 
     #[test]

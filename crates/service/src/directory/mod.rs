@@ -90,6 +90,13 @@ impl Located {
     pub(crate) const fn lock(self) -> Addr {
         self.lock
     }
+
+    /// Whether what was found out about its lock while it was found as `other` was is true of it
+    /// now: its record has been this name's all the time. For a client that keeps it from being
+    /// forgotten, since before it was found so.
+    pub(crate) fn knows(self, other: Self) -> bool {
+        other.link.is_not_before(self.link)
+    }
 }
 
 /// The directory of a region. A plain value: threads may have one each.

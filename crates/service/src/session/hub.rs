@@ -13,12 +13,13 @@ use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
 use super::waiter::{Report, Timed, Wake};
+use crate::blocks::RegionMemory;
 use crate::connection::{Lane, Region, Unparker};
-use crate::directory::Directory;
+use crate::directory::{Directory, Located};
 use crate::error::{LostReason, Seeing, SessionError};
 use crate::inspect::{self, Participant, Sort};
-use crate::protocol::{RANGE_BLOCK_BYTES, RANGE_KIND, RangeProtocol};
-use crate::region::range_heap;
+use crate::protocol::{RANGE_KIND, RangeProtocol};
+use crate::region::{blocks_behind, range_heap};
 use crate::shelf::{SHELF_BYTES, shelf_at};
 use crate::system::coarse_tick;
 
@@ -340,24 +341,22 @@ impl Hub {
 
     /// Where tables have what few of them need, once there is the directory of them.
     pub(super) fn blocks(&self) -> Blocks {
-        let (base, bytes) = range_heap(&self.region, &self.directory);
-        Blocks::at(base.plus(bytes + SHELF_BYTES), RANGE_BLOCK_BYTES)
+        blocks_behind(range_heap(&self.region, &self.directory))
     }
 
-    /// The block of this subtree of a table.
+    /// The block of this subtree of a table, at which a place is aimed.
     pub(super) async fn block_of(
         &self,
         lane: &Lane,
-        (table, subtree): (Addr, u32),
+        (table, subtree): (Located, u32),
     ) -> Result<u16, BlockError> {
-        let known = lock(&self.known_blocks).get(&(table, subtree)).copied();
+        let known = lock(&self.known_blocks).get(table, subtree);
         if let Some(number) = known {
             return Ok(number);
         }
-        let heap = self.region.heap().0.offset();
-        let lengthen = async |end: Addr| self.region.lengthen(end.offset() - heap);
-        let number = self.blocks().of(lane, lengthen, (table, subtree)).await?;
-        lock(&self.known_blocks).insert((table, subtree), number);
+        let memory = RegionMemory::of(&self.region);
+        let number = self.blocks().of(lane, &memory, (table.lock(), subtree)).await?;
+        lock(&self.known_blocks).learn(table, subtree, number);
         Ok(number)
     }
 

@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::Biased;
-use farlock_fabric::{Addr, EndpointId, Ticket};
+use farlock_fabric::{EndpointId, Ticket};
 use farlock_locks::shelf::Entry as ShelfEntry;
 use farlock_locks::{Extent, Lock, OnShelf, Token};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::waiter::{Fate, Report, Timed, Waiter, Who};
 use crate::RegionOptions;
+use crate::blocks::KnownBlocks;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
@@ -61,8 +62,7 @@ pub(crate) struct Hub {
     pub(super) range_waits: Mutex<BTreeMap<u16, Unparker>>,
     /// Entries of the shelf that are this session's, and in which nothing stands.
     pub(super) free_entries: Mutex<Vec<ShelfEntry>>,
-    /// The blocks of subtrees of tables, as far as they were asked for.
-    pub(super) known_blocks: Mutex<HashMap<(Addr, u32), u16>>,
+    pub(super) known_blocks: Mutex<KnownBlocks>,
     /// The place by which what is written down is released.
     pub(super) clerk: Mutex<Option<Box<RangePlace>>>,
     /// Whether records of holds say since when. It costs a look at the clock.

@@ -159,10 +159,10 @@ impl Table {
 
     /// Where the table lies; it is entered in the region's directory where it is new. The place is
     /// aimed at it then.
-    pub(super) async fn find(&self, place: &RangePlace) -> Result<Addr, AcquireError> {
+    pub(super) async fn find(&self, place: &RangePlace) -> Result<Located, AcquireError> {
         let known = self.spot().found;
-        if let Some(lock) = aimed_at(known, place) {
-            return Ok(lock);
+        if let Some(found) = aimed_at(known, place) {
+            return Ok(found);
         }
         let lane = place.seat.endpoint();
         let directory = self.hub().range_directory(lane).await;
@@ -184,7 +184,7 @@ impl Table {
         self.agree_on_unit(place, found.lock()).await?;
         // A caller that finds it meanwhile finds the same: the place is aimed at it.
         self.spot().found = Some(found);
-        Ok(found.lock())
+        Ok(found)
     }
 
     /// The first user of a table says how long its units are.
@@ -206,13 +206,13 @@ impl Table {
     async fn placed(
         &self,
         lane: &Lane,
-        lock: Addr,
+        table: Located,
         extent: Extent,
     ) -> Result<Extent, AcquireError> {
         let (ends, mut numbers) = (far_ends(extent), [0; 2]);
         for (number, subtree) in numbers.iter_mut().zip(ends) {
             if let Some(subtree) = subtree {
-                let block = self.hub().block_of(lane, (lock, subtree)).await;
+                let block = self.hub().block_of(lane, (table, subtree)).await;
                 *number = block.map_err(|error| match error {
                     BlockError::Fabric(fault) => self.failed(fault),
                     BlockError::Memory(ConnectError::Stale) => self.lost(LostReason::RegionGone),
@@ -230,13 +230,13 @@ impl Table {
     fn aimed_place(&self, extent: Extent) -> Result<(Box<RangePlace>, Addr, Extent), AcquireError> {
         let place = self.a_place()?;
         let is_near = far_ends(extent) == [None; 2];
-        if let Some(lock) = aimed_at(self.spot().found, &place).filter(|_| is_near) {
-            return Ok((place, lock, extent));
+        if let Some(found) = aimed_at(self.spot().found, &place).filter(|_| is_near) {
+            return Ok((place, found.lock(), extent));
         }
         let lane = place.seat.endpoint();
         let found = block_on(lane, async {
-            let lock = self.find(&place).await?;
-            self.placed(lane, lock, extent).await.map(|extent| (lock, extent))
+            let found = self.find(&place).await?;
+            self.placed(lane, found, extent).await.map(|extent| (found.lock(), extent))
         });
         match found {
             Ok((lock, extent)) => Ok((place, lock, extent)),
@@ -338,8 +338,8 @@ impl Table {
         let place = cell.look().expect("a place that does nothing");
         let lane = place.seat.endpoint();
         let found = async {
-            let lock = self.find(&place).await?;
-            self.placed(lane, lock, want).await.map(|want| (lock, want))
+            let found = self.find(&place).await?;
+            self.placed(lane, found, want).await.map(|want| (found.lock(), want))
         };
         let (lock, want) = match lane.deferring(found).await {
             Ok(found) => found,
@@ -865,8 +865,8 @@ async fn shown(lane: &Lane) -> Result<(), Fault> {
 }
 
 /// Where the table lies that was found, if a place is aimed at it.
-fn aimed_at(found: Option<Located>, place: &RangePlace) -> Option<Addr> {
-    found.map(Located::lock).filter(|lock| *lock == place.seat.lock())
+fn aimed_at(found: Option<Located>, place: &RangePlace) -> Option<Located> {
+    found.filter(|found| found.lock() == place.seat.lock())
 }
 
 fn token_of(place: &RangePlace) -> Token {

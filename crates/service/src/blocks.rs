@@ -24,6 +24,12 @@ impl KnownBlocks {
         table.knows(*as_found).then_some(*number)
     }
 
+    /// The block of a subtree of a table, however it was found then: what a client may not go by.
+    #[cfg(test)]
+    pub(crate) fn get_ever(&self, table: Located, subtree: u32) -> Option<u16> {
+        self.found.get(&(table.lock(), subtree)).map(|(number, _)| *number)
+    }
+
     /// Notes the block of a subtree of a table that was found so.
     pub(crate) fn learn(&mut self, table: Located, subtree: u32, number: u16) {
         // What is known since later holds for more.

@@ -29,6 +29,12 @@ pub enum SessionError {
     /// The names of the region could not be read.
     #[error("the region's names cannot be read")]
     Directory(#[from] DirectoryError),
+    /// What is asked for is done on the region's own host alone, and a server was named.
+    #[error("that cannot be asked of the server {server}")]
+    NotHere {
+        /// The server, as it was named.
+        server: String,
+    },
     /// The system gave no thread.
     #[error("the session's thread could not be started")]
     Thread(#[source] std::io::Error),
@@ -479,6 +485,7 @@ impl SessionError {
                 },
             },
             Self::Directory(_) => "directory",
+            Self::NotHere { .. } => "region-elsewhere",
             Self::Thread(_) => "thread",
             Self::Listen { .. } => "listen",
         }
@@ -489,6 +496,7 @@ impl SessionError {
         match self {
             Self::Connect(error) => hint_of(error),
             Self::Directory(error) => error.hint(),
+            Self::NotHere { .. } => "do it on its host, beside the server or without it".to_owned(),
             Self::Thread(source) => what_is_short(source)
                 .unwrap_or("raise the limit on processes (ulimit -u)")
                 .to_owned(),

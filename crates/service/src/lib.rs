@@ -81,6 +81,7 @@ pub mod session;
 mod shelf;
 mod system;
 pub mod text;
+mod trim;
 
 pub use address::{AddressError, check_address};
 pub use directory::{DirectoryError, check_name};
@@ -96,3 +97,4 @@ pub use observer::Observer;
 pub use region::{DEFAULT_REGION, RegionOptions};
 pub use server::{Closed, Server, ServerEvent, ServerLimits, Stopper};
 pub use session::{Guard, Lock, Session};
+pub use trim::Trimmed;

@@ -1,13 +1,13 @@
-//! `farlock region`: list, remove, reset.
+//! `farlock region`: list, remove, reset, trim.
 
 use clap::Subcommand;
 use farlock::text::{shown, shown_whole};
-use farlock::{ConnectError, Life, LockView, Observer, Participant, SessionError};
+use farlock::{ConnectError, Life, LockView, Observer, Participant, SessionError, Trimmed};
 
 use super::places::{Here, Places};
 use super::report::{Exit, Failure, print, print_done};
 
-/// List, remove or reset regions.
+/// List, remove, reset or trim regions.
 ///
 /// A region is a file in memory, in FARLOCK_DIR or else /dev/shm/farlock-UID. What must outlive it,
 /// so that fencing tokens never go back, is a small file in FARLOCK_STATE_DIR, or else
@@ -34,6 +34,9 @@ enum Action {
     Remove(Doomed),
     /// Remove a region that nobody uses, and create it anew, empty.
     Reset(Doomed),
+    /// Give back the memory that tables of ranges have for far positions, where nobody uses them.
+    /// All others go on meanwhile, by a server too; tokens of the names go on.
+    Trim(Kept),
 }
 
 /// The region that is to be removed.
@@ -44,6 +47,13 @@ struct Doomed {
     /// Also if it is used: holders and waiters there are told that they lost their locks.
     #[arg(short, long)]
     force: bool,
+}
+
+/// The region that stays.
+#[derive(Debug, clap::Args)]
+struct Kept {
+    /// The region's name.
+    name: String,
 }
 
 impl Doomed {
@@ -79,11 +89,27 @@ impl Doomed {
             error => SessionError::Connect(error).into(),
         }
     }
+}
 
-    /// There is no such region.
-    fn absent(&self, places: &Places) -> Failure {
-        let (name, dir) = (shown(&self.name), places.options.dir.display());
-        Failure::absent(format_args!("there is no region '{name}' in {dir}"))
+/// There is no such region.
+fn absent(name: &str, places: &Places) -> Failure {
+    let (name, dir) = (shown(name), places.options.dir.display());
+    Failure::absent(format_args!("there is no region '{name}' in {dir}"))
+}
+
+impl Kept {
+    fn trim(&self, places: &Places) -> Result<(), Failure> {
+        let trimmed = match places.options.clone().named(&self.name).trim_region() {
+            Err(SessionError::Connect(ConnectError::Absent { .. })) => {
+                return Err(absent(&self.name, places));
+            }
+            trimmed => trimmed?,
+        };
+        let (name, Trimmed { tables, bytes, .. }) = (shown(&self.name), trimmed);
+        let tables = if tables == 1 { "1 table".to_owned() } else { format!("{tables} tables") };
+        print_done(format_args!(
+            "region '{name}': {tables} of ranges that nobody used, {bytes} bytes given back"
+        ))
     }
 }
 
@@ -104,14 +130,15 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
                 false => options.remove_unused_region(),
             };
             if !removed.map_err(Doomed::refused)? {
-                return Err(doomed.absent(places));
+                return Err(absent(&doomed.name, places));
             }
         }
+        Action::Trim(kept) => kept.trim(places)?,
         Action::Reset(doomed) => {
             doomed.check(places)?;
             let name = &doomed.name;
             if !places.options.region_names().map_err(Doomed::refused)?.contains(name) {
-                return Err(doomed.absent(places));
+                return Err(absent(&doomed.name, places));
             }
             let options = places.options.clone().named(name);
             let first = match doomed.force {

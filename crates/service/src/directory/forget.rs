@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | named to leaving | a client that enters the name makes it a name again |
 //! | leaving to dead | no slot record of the living had the lock's address after the step before, and no hold that is written down, and a client that aims at it later finds the link changed |
+//! | staged to free or named, its blocks emptied meanwhile | a record is staged by one client, and no other takes it while that lives: so no name is there, and nobody to use it, from before the first block is emptied until after the last. What a client does that dies is over before others see that it is dead; who lives and uses the lock under the name that it had has a slot that says so, and kept it from being forgotten |
 //! | dead to staged | it is in no chain: the chain was walked to its end, and its word changed after that, so a client that walked it before sees that it must walk again, and one that was about to put the record there cannot |
 
 use std::collections::BTreeSet;
@@ -16,10 +17,11 @@ use farlock_fabric::{Addr, Endpoint, Slot, Verb, WORDS_MAX, WideAtomics};
 use farlock_locks::shelf::Shelved;
 use farlock_locks::slot;
 
+use super::emptier::Emptier;
 use super::error::DirectoryError;
 use super::facts::{Facts, Wanted};
 use super::layout::{Chain, Link, Staged, State, steps};
-use super::{Directory, Kind, change_sealed, read_sealed};
+use super::{Directory, Kind, Walk, change_sealed, read_sealed};
 
 /// The word before a record in its chain.
 enum Before {
@@ -112,29 +114,120 @@ impl Directory {
             endpoint.faa64(self.layout.hand(), 1).await?;
             let record = endpoint.old() as u64 % records + 1;
             let link = self.link(endpoint, record).await?;
-            let link = match link.what() {
-                Some(State::Free) => Some(link),
-                Some(State::Staged) => {
-                    let owner = endpoint.occupant(link.owner_index());
-                    let is_alive = owner.is_some_and(|owner| link.is_staged_by(owner));
-                    (!is_alive).then_some(link)
-                }
-                Some(State::Named | State::Leaving) => {
-                    self.forget(endpoint, record, link, kind, &mut used).await?
-                }
-                Some(State::Dead) => Some(link),
-                None => return Err(DirectoryError::Damaged { what: "a link makes no sense" }),
-            };
-            let Some(link) = link else { continue };
-            if link.what() == Some(State::Dead) && !self.take_out(endpoint, record, link).await? {
-                continue;
-            }
-            let staged = link.staged_by(endpoint.id());
-            if self.change(endpoint, record, link, staged).await? {
-                return Ok(Staged { record, link: staged });
+            if let Some(staged) = self.seize(endpoint, record, link, kind, &mut used).await? {
+                return Ok(staged);
             }
         }
         Err(DirectoryError::Full { names: self.capacity() })
+    }
+
+    /// Takes this record if it is free or can be made so.
+    async fn seize<E: WideAtomics>(
+        &self,
+        endpoint: &E,
+        record: u64,
+        link: Link,
+        kind: Kind,
+        used: &mut BTreeSet<Addr>,
+    ) -> Result<Option<Staged>, DirectoryError> {
+        let link = match link.what() {
+            Some(State::Free) => Some(link),
+            Some(State::Staged) => {
+                let owner = endpoint.occupant(link.owner_index());
+                let is_alive = owner.is_some_and(|owner| link.is_staged_by(owner));
+                (!is_alive).then_some(link)
+            }
+            Some(State::Named | State::Leaving) => {
+                self.forget(endpoint, record, link, kind, used).await?
+            }
+            Some(State::Dead) => Some(link),
+            None => return Err(DirectoryError::Damaged { what: "a link makes no sense" }),
+        };
+        let Some(link) = link else { return Ok(None) };
+        if link.what() == Some(State::Dead) && !self.take_out(endpoint, record, link).await? {
+            return Ok(None);
+        }
+        let staged = link.staged_by(endpoint.id());
+        let is_mine = self.change(endpoint, record, link, staged).await?;
+        Ok(is_mine.then_some(Staged { record, link: staged }))
+    }
+
+    /// Has what a lock has beyond its record emptied where nobody uses the lock. Returns how many
+    /// were emptied. A name that is in use is not touched.
+    ///
+    /// A name is forgotten, so that its record is this client's meanwhile, and entered again: what
+    /// is emptied stays its own. A newcomer that was quicker has entered it elsewhere. What
+    /// [`Emptier::empty`] does may be such that nothing can end it once it has begun, as long as it
+    /// is over when its endpoint counts as dead. Where it fails the name stays forgotten.
+    ///
+    /// A crash leaves a name as it was, or forgotten, or a record that others take.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`], and what the emptier says.
+    pub(crate) async fn trim<E: WideAtomics, X: From<DirectoryError>>(
+        &self,
+        endpoint: &E,
+        kind: Kind,
+        emptier: &impl Emptier<X>,
+    ) -> Result<u32, X> {
+        let mut emptied = 0;
+        let mut used = self.locks_in_use(endpoint, kind).await?;
+        for record in 1..=u64::from(self.layout.records) {
+            let lock = self.layout.lock(record);
+            if used.contains(&lock) || !emptier.is_full(lock).await? {
+                continue;
+            }
+            let link = self.link(endpoint, record).await?;
+            let seized = self.seize(endpoint, record, link, kind, &mut used).await?;
+            let Some(staged) = seized else { continue };
+            if !steps().keeps_staged {
+                self.give_back(endpoint, staged).await?;
+                emptier.empty(lock).await?;
+                continue;
+            }
+            match emptier.empty(lock).await {
+                Ok(()) => emptied += 1,
+                Err(error) => {
+                    self.give_back(endpoint, staged).await?;
+                    return Err(error);
+                }
+            }
+            match link.what() {
+                Some(State::Named | State::Leaving) => {
+                    self.name_again(endpoint, staged, kind).await?;
+                }
+                _ => self.give_back(endpoint, staged).await?,
+            }
+        }
+        Ok(emptied)
+    }
+
+    /// Enters the name that a record had before it was taken, unless it is there by now.
+    async fn name_again<E: WideAtomics>(
+        &self,
+        endpoint: &E,
+        mut staged: Staged,
+        kind: Kind,
+    ) -> Result<(), DirectoryError> {
+        if self.layout.beyond() > 0 {
+            self.wipe(endpoint, staged.record).await?;
+        }
+        let facts = self.facts(endpoint, staged.record).await?;
+        let (name, number) = (facts.name()?, facts.chain(&self.layout)?);
+        loop {
+            endpoint.checkpoint(&staged.survivors());
+            let same = |_, _, facts: &Facts| Ok((facts.name()? == name).then_some(()));
+            match self.walk(endpoint, number, same).await? {
+                Walk::Found(()) => return self.give_back(endpoint, staged).await,
+                Walk::End(chain) => {
+                    match self.put_first(endpoint, number, chain, staged, kind).await? {
+                        Some(still_mine) => staged = still_mine,
+                        None => return Ok(()),
+                    }
+                }
+                Walk::Moved => {}
+            }
+        }
     }
 
     /// Forgets a name if nobody uses it. Returns its link then. `used` are locks that were in
@@ -155,14 +248,7 @@ impl Directory {
         if !self.change(endpoint, record, link, leaving).await? {
             return Ok(None);
         }
-        *used = locks_in_use(endpoint).await?;
-        // After the slots: what is written down in between is found in one of them.
-        if let Some(shelf) = kind.shelf.map(|behind| self.layout.shelf(behind)) {
-            let tell = |_, shelved: Shelved| {
-                used.insert(shelved.lock);
-            };
-            shelf.for_each(endpoint, tell).await?;
-        }
+        *used = self.locks_in_use(endpoint, kind).await?;
         if used.contains(&lock) || self.facts(endpoint, record).await?.kind()? != kind.name {
             self.change(endpoint, record, leaving, leaving.turned(State::Named)).await?;
             return Ok(None);
@@ -265,20 +351,31 @@ impl Directory {
         *chain = to;
         Ok(is_set)
     }
-}
 
-/// The locks that slot records of living clients name.
-async fn locks_in_use<E: Endpoint>(endpoint: &E) -> Result<BTreeSet<Addr>, DirectoryError> {
-    let mut locks = BTreeSet::new();
-    for index in endpoint.occupied() {
-        if endpoint.occupant(index).is_none() {
-            continue;
+    /// The locks that slot records of living clients name, and what is written down of holds.
+    async fn locks_in_use<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        kind: Kind,
+    ) -> Result<BTreeSet<Addr>, DirectoryError> {
+        let mut locks = BTreeSet::new();
+        for index in endpoint.occupied() {
+            if endpoint.occupant(index).is_none() {
+                continue;
+            }
+            for slot in (0..endpoint.slots()).map(Slot) {
+                let lock = endpoint.record(index, slot).plus(8 * slot::LOCK as u64);
+                endpoint.read64(lock).await?;
+                locks.insert(Addr::from_bits(endpoint.old() as u64));
+            }
         }
-        for slot in (0..endpoint.slots()).map(Slot) {
-            let lock = endpoint.record(index, slot).plus(8 * slot::LOCK as u64);
-            endpoint.read64(lock).await?;
-            locks.insert(Addr::from_bits(endpoint.old() as u64));
+        // After the slots: what is written down in between is found in one of them.
+        if let Some(shelf) = kind.shelf.map(|behind| self.layout.shelf(behind)) {
+            let tell = |_, shelved: Shelved| {
+                locks.insert(shelved.lock);
+            };
+            shelf.for_each(endpoint, tell).await?;
         }
+        Ok(locks)
     }
-    Ok(locks)
 }

@@ -171,10 +171,12 @@ pub(super) struct Steps {
     pub(super) chains: u64,
     /// Whether a lock of more than a word is wiped before another name has it.
     pub(super) wipes: bool,
+    /// Whether a record is kept from others while what its lock has beyond it is emptied.
+    pub(super) keeps_staged: bool,
 }
 
 impl Steps {
-    pub(super) const SOUND: Self = Self { links: 1, chains: 1, wipes: true };
+    pub(super) const SOUND: Self = Self { links: 1, chains: 1, wipes: true, keeps_staged: true };
 }
 
 #[cfg(not(test))]

@@ -37,6 +37,7 @@
 //! used as a size or a place. What decides which record is whose is *sealed*: a word that was
 //! overwritten is seen, and ends in an error, for a name that is not found would get a second lock.
 
+mod emptier;
 mod error;
 mod facts;
 mod forget;
@@ -44,6 +45,7 @@ mod layout;
 
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
 
+pub(crate) use emptier::Emptier;
 pub use error::DirectoryError;
 pub use facts::check_name;
 use facts::{Facts, Wanted};

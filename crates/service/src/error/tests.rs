@@ -58,7 +58,10 @@ fn directory_errors() -> Vec<DirectoryError> {
 }
 
 fn session_errors() -> Vec<SessionError> {
-    let mut errors = vec![SessionError::Thread(io::Error::from_raw_os_error(11))];
+    let mut errors = vec![
+        SessionError::Thread(io::Error::from_raw_os_error(11)),
+        SessionError::NotHere { server: "h:1".to_owned() },
+    ];
     errors.extend([98, 99, 13, 5].map(|number| SessionError::Listen {
         address: "h:1".to_owned(),
         source: io::Error::from_raw_os_error(number),

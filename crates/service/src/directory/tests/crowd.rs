@@ -1,21 +1,34 @@
 //! Few records, more names: crowds that enter, use and leave names in every schedule, or in many.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Slot};
+use farlock_fabric::{Addr, ConnectError, Endpoint, EndpointId, Slot};
+use farlock_locks::blocks::{self, Blocks, LOG_BYTES};
 use farlock_locks::slot;
 use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Schedule};
 use farlock_sim::{Config, Ended, Handle, Mode, Ratio, SimEndpoint, Weakness, World, mix};
 
 use super::super::facts::Wanted;
 use super::super::layout::{STEPS, Steps};
-use super::super::{Directory, DirectoryError, Kind, Layout, Located};
+use super::super::{Directory, DirectoryError, Emptier, Kind, Layout, Located};
 use super::KIND;
+use crate::blocks::KnownBlocks;
 
 /// Runs that have more events go round in circles.
 const EVENTS_MAX: u64 = 20_000;
+
+/// What a client does that uses no name for once: it forgets those that nobody uses.
+const TRIM: &str = "(trim)";
+
+/// Bytes of a block, and how many there may be.
+const BLOCK_BYTES: u64 = 64;
+const BLOCKS_MAX: u64 = 16;
+
+/// The subtree of each lock that lies in a block.
+const SUBTREE: u32 = 1;
 
 /// What a crowd does, and what is wrong with it.
 #[derive(Clone, Copy)]
@@ -28,6 +41,8 @@ struct Crowd {
     stays: bool,
     /// Bytes of a lock.
     lock_bytes: u64,
+    /// Whether a lock has a block besides.
+    has_blocks: bool,
     flaw: Flaw,
 }
 
@@ -51,6 +66,12 @@ enum Flaw {
     UntoldChains,
     /// A lock of more than a word is as the users of another name have left it.
     Unwiped,
+    /// What it empties of a lock it empties once others may have it.
+    Unstaged,
+    /// It discards memory before it says so.
+    Untold,
+    /// It goes on using the block that it found once.
+    Knowing,
 }
 
 impl Flaw {
@@ -71,6 +92,7 @@ impl Flaw {
             Self::UntoldLinks => Steps { links: 0, ..Steps::SOUND },
             Self::UntoldChains => Steps { chains: 0, ..Steps::SOUND },
             Self::Unwiped => Steps { wipes: false, ..Steps::SOUND },
+            Self::Unstaged => Steps { keeps_staged: false, ..Steps::SOUND },
             _ => Steps::SOUND,
         }
     }
@@ -82,8 +104,11 @@ struct Judge {
     /// By client: the name, and its lock.
     inside: BTreeMap<u16, (&'static str, Addr)>,
     tokens: BTreeMap<&'static str, u64>,
+    /// Blocks without memory.
+    holes: BTreeSet<u64>,
     full: u64,
     used: u64,
+    discarded: u64,
 }
 
 impl Judge {
@@ -102,7 +127,8 @@ impl Judge {
         let inside = self.inside.iter().fold(0, |hash, (who, (name, lock))| {
             mix(mix(mix(hash, (*who).into()), bytes(name)), lock.bits())
         });
-        self.tokens.iter().fold(inside, |hash, (name, token)| mix(mix(hash, bytes(name)), *token))
+        let holes = self.holes.iter().fold(inside, |hash, number| mix(hash, *number));
+        self.tokens.iter().fold(holes, |hash, (name, token)| mix(mix(hash, bytes(name)), *token))
     }
 }
 
@@ -168,25 +194,69 @@ impl Member {
         assert!(found == 0 || found == mark, "'{name}' has what another name left: {found}");
     }
 
+    fn blocks(&self) -> Blocks {
+        Blocks::at(self.base.0.plus(self.base.1), BLOCK_BYTES)
+    }
+
+    /// Writes into the lock's block, which must have memory.
+    async fn use_block(&self, found: Located, known: &mut KnownBlocks) {
+        let seen = match self.crowd.flaw {
+            Flaw::Knowing => known.get_ever(found, SUBTREE),
+            _ => known.get(found, SUBTREE),
+        };
+        let number = match seen {
+            Some(number) => number,
+            None => {
+                let subtree = (found.lock(), SUBTREE);
+                let number = self.blocks().of(&self.endpoint, self, subtree).await.unwrap();
+                known.learn(found, SUBTREE, number);
+                number
+            }
+        };
+        let number = u64::from(number);
+        let block = self.blocks().base().plus(number * BLOCK_BYTES);
+        let has_memory = |judge: &mut Judge| {
+            assert!(!judge.holes.contains(&number), "block {number} has no memory");
+        };
+        self.tells(has_memory);
+        self.endpoint.faa64(block, 1).await.unwrap();
+        self.tells(has_memory);
+    }
+
+    async fn trim(&self, directory: &Directory) {
+        match directory.trim(&self.endpoint, self.crowd.kind(), self).await {
+            Ok(_) | Err(DirectoryError::Full { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     async fn live(self) {
         let directory =
             Directory::open(&self.endpoint, self.base, self.crowd.kind()).await.unwrap();
-        let mut known = BTreeMap::new();
+        let (mut known, mut known_blocks) = (BTreeMap::new(), KnownBlocks::default());
         for (round, name) in (0..).zip(self.crowd.uses[usize::from(self.who)]) {
             let hash = known.values().fold(round, |hash, found: &Located| mix(hash, found.link.0));
             self.endpoint.checkpoint(&[round, hash]);
-            let found = match self.enter(&directory, &mut known, name).await {
-                Ok(found) => found.lock(),
+            if name == &TRIM {
+                self.trim(&directory).await;
+                continue;
+            }
+            let located = match self.enter(&directory, &mut known, name).await {
+                Ok(found) => found,
                 Err(DirectoryError::Full { .. }) => {
                     self.tells(|judge| judge.full += 1);
                     continue;
                 }
                 Err(error) => panic!("{error}"),
             };
+            let found = located.lock();
             self.endpoint.faa64(found.plus(8), 1).await.unwrap();
             let token = self.endpoint.old() as u64;
             self.tells(|judge| judge.enters(self.who, name, found, token));
             self.use_all(found, name).await;
+            if self.crowd.has_blocks {
+                self.use_block(located, &mut known_blocks).await;
+            }
             self.tells(|judge| {
                 judge.inside.remove(&self.who);
             });
@@ -198,11 +268,59 @@ impl Member {
     }
 }
 
+impl blocks::Memory for Member {
+    async fn lengthen(&self, end: Addr) -> Result<(), ConnectError> {
+        assert!(end <= self.blocks().base().plus(BLOCKS_MAX * BLOCK_BYTES));
+        Ok(())
+    }
+
+    async fn reserve(&self, addr: Addr, bytes: u64) -> Result<(), ConnectError> {
+        let numbers = numbers_of(self.blocks(), addr, bytes);
+        self.tells(|judge| judge.holes.retain(|number| !numbers.contains(number)));
+        Ok(())
+    }
+}
+
+impl Emptier<DirectoryError> for Member {
+    async fn is_full(&self, lock: Addr) -> Result<bool, DirectoryError> {
+        Ok(self.blocks().has_memory(&self.endpoint, lock).await.unwrap())
+    }
+
+    async fn empty(&self, lock: Addr) -> Result<(), DirectoryError> {
+        let discard = |addr, bytes| {
+            let numbers = numbers_of(self.blocks(), addr, bytes);
+            self.tells(|judge| {
+                for (other, (name, at)) in &judge.inside {
+                    assert!(*at != lock, "what {other} has of '{name}' is discarded");
+                }
+                judge.discarded += 1;
+                judge.holes.extend(numbers);
+            });
+        };
+        if self.crowd.flaw == Flaw::Untold && self.is_full(lock).await? {
+            discard(self.blocks().base(), BLOCK_BYTES);
+        }
+        let discard = async |addr, bytes| {
+            discard(addr, bytes);
+            Ok(bytes)
+        };
+        self.blocks().discard(&self.endpoint, discard, lock).await.unwrap();
+        Ok(())
+    }
+}
+
+/// The numbers of the blocks that these bytes are.
+fn numbers_of(blocks: Blocks, addr: Addr, bytes: u64) -> Range<u64> {
+    let first = (addr.offset() - blocks.base().offset()) / BLOCK_BYTES;
+    first..first + bytes / BLOCK_BYTES
+}
+
 /// What a run came to.
 struct Played {
     ended: Ended,
     full: u64,
     used: u64,
+    discarded: u64,
 }
 
 impl Crowd {
@@ -228,7 +346,8 @@ impl Crowd {
         };
         let world = World::with_oracle(config, oracle);
         let bytes = 8 << 10;
-        let base = world.region(world.node(), bytes);
+        let beyond = if self.has_blocks { LOG_BYTES + BLOCKS_MAX * BLOCK_BYTES } else { 0 };
+        let base = world.region(world.node(), bytes + beyond);
         world.poke(base, Layout::new(base, self.records, self.lock_bytes).head_word().0);
         let endpoints: Vec<_> = (0..clients).map(|_| world.endpoint()).collect();
         let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
@@ -244,18 +363,22 @@ impl Crowd {
         let ended = world.run();
         assert!(matches!(ended, Ended::Finished | Ended::Abandoned), "{ended:?}");
         let judge = judge.borrow();
-        Some(Played { ended, full: judge.full, used: judge.used })
+        let Judge { full, used, discarded, .. } = *judge;
+        Some(Played { ended, full, used, discarded })
     }
 
     /// Every schedule. Returns how many states there are.
     fn explore(self) -> u64 {
         let director = Director::new(Exhaustive::new());
+        let mut discarded = 0;
         while let Some(played) = self.play(&director) {
+            discarded += played.discarded;
             if played.ended == Ended::Finished {
                 director.with(Exhaustive::ended);
             }
         }
         assert_eq!(director.with(|schedule| schedule.doomed()), [0; 0], "some never end");
+        assert!(!self.has_blocks || discarded > 0, "nothing was ever discarded");
         director.with(|schedule| schedule.states())
     }
 
@@ -277,6 +400,7 @@ const FEW: Crowd = Crowd {
     deaths: 0,
     stays: false,
     lock_bytes: KIND.bytes,
+    has_blocks: false,
     flaw: Flaw::None,
 };
 
@@ -333,6 +457,69 @@ fn few_clients_of_large_locks_in_every_schedule() {
     let states = crowd.explore();
     println!("{:?} by {} records: {states} states", crowd.uses, crowd.records);
     assert!(states > 100, "{states}");
+}
+
+/// A client uses names and another trims, once or twice; one of them may die.
+#[test]
+fn few_clients_of_which_one_trims_in_every_schedule() {
+    const SCENES: [Crowd; 3] = [
+        Crowd { uses: &[&["a"], &[TRIM]], records: 1, deaths: 1, has_blocks: true, ..FEW },
+        Crowd { uses: &[&["a", "b"], &[TRIM]], records: 1, has_blocks: true, ..FEW },
+        Crowd { uses: &[&["a", "a"], &[TRIM]], has_blocks: true, ..FEW },
+    ];
+    for crowd in SCENES {
+        let states = crowd.explore();
+        println!("{:?} by {} records: {states} states", crowd.uses, crowd.records);
+        assert!(states > 100, "{states}");
+    }
+}
+
+/// Some of whom trim.
+const SEVEN: Crowd = Crowd {
+    uses: &[
+        &["a", "b", TRIM, "a", "d"],
+        &[TRIM, "a", TRIM, "b", TRIM],
+        &["c", "a", "b", "c", "a"],
+        &["d", "c", "a", "b", TRIM],
+        &["a", "b", "a", "a", "b"],
+        &["b", TRIM, "a", "c", "a"],
+        &[TRIM, TRIM, TRIM, TRIM, TRIM],
+    ],
+    records: 8,
+    has_blocks: true,
+    ..FEW
+};
+
+#[test]
+fn seven_clients_of_which_some_trim() {
+    for (deaths, stays) in [(0, false), (0, true), (2, false), (2, true)] {
+        let crowd = Crowd { deaths, stays, ..SEVEN };
+        let used = crowd.sample(3, 1_000);
+        assert!(used > 1_000 * 10, "{deaths} deaths: {used} uses");
+    }
+    let director = Director::new(Random::new(7));
+    let discarded = |_| SEVEN.play(&director).map_or(0, |played| played.discarded);
+    let discarded: u64 = (0..100).map(discarded).sum();
+    assert!(discarded > 300, "{discarded}");
+}
+
+#[test]
+#[should_panic(expected = "is discarded")]
+fn a_trimmer_that_keeps_no_record_from_others_is_found_out() {
+    Crowd { flaw: Flaw::Unstaged, records: 3, ..SEVEN }.sample(1, 4_000);
+}
+
+#[test]
+#[should_panic(expected = "has no memory")]
+fn a_trimmer_that_discards_before_it_says_so_is_found_out() {
+    let uses: &[&[&str]] = &[&["a", "b"], &[TRIM]];
+    Crowd { uses, records: 1, deaths: 1, has_blocks: true, flaw: Flaw::Untold, ..FEW }.explore();
+}
+
+#[test]
+#[should_panic(expected = "has no memory")]
+fn a_client_that_goes_on_with_a_block_that_it_knew_is_found_out() {
+    Crowd { flaw: Flaw::Knowing, ..SEVEN }.sample(1, 2_000);
 }
 
 #[test]

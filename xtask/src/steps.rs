@@ -319,6 +319,9 @@ pub(crate) const CI: &[Step] = &[
             range!("0-4,1-2 --cancels 1 --protocol citron:leaf=1:wait=15000"),
             range!("0-4,1-2 --divides --protocol citron:leaf=1:wait=15000"),
             range!("0-16,2-3 --tries --protocol citron:leaf=1:wait=15000"),
+            // Of a node whose leaves are taken with it.
+            range!("0-4,2-3 --crashes 1 --protocol citron:leaf=1:wait=15000"),
+            range!("0-4,2-3 --tries --protocol citron:leaf=1:wait=15000"),
             check!("mixed --locks 4 --protocol citron:leaf=1:wait=15000 --budget 5s"),
             // Two grants that are counted late, below and above one that is not.
             range!("0-16,4-8,4-5 --protocol citron:leaf=1 --budget 4s --partial"),
@@ -499,6 +502,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!("0-16,0-4,3-4 --protocol citron:leaf=1:wait=15000:m=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=4"),
             range!("0-16,0-4,3-4 --protocol citron:leaf=1:wait=15000:m=4"),
+            range!("0-8,2-3 --crashes 1 --protocol citron:leaf=1:tokens=no:wait=15000"),
+            range!("0-8,4-5 --crashes 1 --protocol citron:leaf=1:tokens=no:wait=15000"),
+            range!(
+                "0-4,2-3,2-3 --protocol citron:leaf=1:tokens=no:wait=15000 --budget 60s --partial"
+            ),
+            range!(
+                "0-16,0-4,2-3 --protocol citron:leaf=1:tokens=no:wait=15000 --budget 60s --partial"
+            ),
             check!("crash --locks 4 --protocol citron:leaf=1:wait=15000 --budget 60s --partial"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=1:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),

@@ -178,6 +178,8 @@ mod tests {
             "never-late",
             "calls-at-one",
             "call-unheard",
+            "frees-all-leaves",
+            "fast-though-late",
         ] {
             let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");

@@ -16,20 +16,21 @@ struct Line {
     args: BenchArgs,
 }
 
-/// A series, for each number of clients.
+/// A series, for each point of the axis.
 ///
 /// # Errors
 /// What the figure says is not understood, or a trial did not come to its end.
 pub fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::Result<Vec<Value>> {
-    size.at.iter().map(|&clients| value(figure, series, size, clients)).collect()
+    size.at.iter().map(|&at| value(figure, series, size, at)).collect()
 }
 
-fn value(figure: &Figure, series: &Series, size: &Size, clients: u64) -> anyhow::Result<Value> {
+fn value(figure: &Figure, series: &Series, size: &Size, at: u64) -> anyhow::Result<Value> {
     let workload = series.bench.as_ref().unwrap_or(&figure.bench);
     let testbed = figure.testbed.iter().map(|name| format!("--testbed {name}"));
     let line = format!(
-        "--fabric sim --locks-kind {} --clients {clients} {workload} {} {}",
+        "--fabric sim --locks-kind {} {} {workload} {} {}",
         series.subject,
+        figure.point(at),
         size.bench,
         testbed.collect::<String>()
     );

@@ -29,7 +29,7 @@ pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow:
         positive.fold((f64::MAX, f64::MIN), |(low, high), rate| (low.min(rate), high.max(rate)));
     anyhow::ensure!(low <= high, "there is nothing to draw");
     let (what, of) = match figure.kind {
-        Kind::Bench => ("clients", "acquisitions a second"),
+        Kind::Bench => (figure.axis.as_deref().unwrap_or("clients"), "acquisitions a second"),
         Kind::Queueing => ("clients", "mean wait for a core, in nanoseconds"),
         Kind::FalseConflicts => ("units of a range", "false conflicts, of all pairs"),
         Kind::Held => ("ranges held", "nanoseconds of one more and its release"),

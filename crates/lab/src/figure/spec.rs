@@ -21,6 +21,7 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-6-256", include_str!("../../figures/citron-6-256.toml")),
     ("citron-7", include_str!("../../figures/citron-7.toml")),
     ("citron-8", include_str!("../../figures/citron-8.toml")),
+    ("citron-9", include_str!("../../figures/citron-9.toml")),
     ("citron-10", include_str!("../../figures/citron-10.toml")),
     ("citron-11", include_str!("../../figures/citron-11.toml")),
     ("citron-12", include_str!("../../figures/citron-12.toml")),
@@ -90,8 +91,8 @@ pub struct Figure {
     /// What clients do, as arguments of `bench`, of `fs`, of `spreading`, or of `ycsb`.
     #[serde(default)]
     pub bench: String,
-    /// Of `ycsb`: the option whose values are the points of the axis, `clients` if none is said, or
-    /// `theta`, in hundredths.
+    /// Of `bench` and `ycsb`: the option whose values are the points of the axis, `clients` if none
+    /// is said, or `theta`, in hundredths.
     pub axis: Option<String>,
     /// By its size.
     pub toy: Size,
@@ -233,6 +234,14 @@ impl Figure {
             format!("there is no figure named '{name}'; there are: {}", known())
         })?;
         toml::from_str(text).with_context(|| format!("figure '{name}'"))
+    }
+
+    /// A point of its axis, as arguments.
+    pub(super) fn point(&self, at: u64) -> String {
+        match self.axis.as_deref().unwrap_or("clients") {
+            "theta" => format!("--dist zipf:{}", at as f64 / 100.0),
+            axis => format!("--{axis} {at}"),
+        }
     }
 
     /// What a series does at this size, as arguments: what comes later counts more.

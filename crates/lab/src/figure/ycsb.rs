@@ -16,11 +16,7 @@ pub(super) fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::R
 }
 
 fn value(figure: &Figure, series: &Series, size: &Size, at: u64) -> anyhow::Result<Value> {
-    let point = match figure.axis.as_deref().unwrap_or("clients") {
-        "theta" => format!("--dist zipf:{}", at as f64 / 100.0),
-        axis => format!("--{axis} {at}"),
-    };
-    let line = format!("{} {point}", figure.line(&series.subject, series, size));
+    let line = format!("{} {}", figure.line(&series.subject, series, size), figure.point(at));
     let row = measure(&arguments(&line)?).with_context(|| line.clone())?;
     let verbs = row.verbs_per_op;
     Ok(Value {

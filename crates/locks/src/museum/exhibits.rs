@@ -268,6 +268,14 @@ exhibits! {
     "call-unheard", Sound, Shared { heeds_calls: false, ..citron_rw() }, true, true,
         FewRoundsPass at 4 locks,
         "readers of a range do not hear that a writer below asks newcomers to wait";
+    "frees-all-leaves", Sound, Exclusive { frees_all_leaves: true, ..fast_citron() }, true, true,
+        Nothing at 4 locks,
+        "Citron with clocks: who takes the leaves of its node with that, and is given some of \
+         them, gives back all four";
+    "fast-though-late", Sound, Exclusive { fast_is_never_late: true, ..fast_citron() }, true, true,
+        Nothing at 4 locks,
+        "Citron with clocks: who was given all leaves of its node does not mind that it was late \
+         for an owner above";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
@@ -326,7 +334,12 @@ fn citron() -> Exclusive {
 
 /// The same with a time that owners wait.
 fn timed_citron() -> Exclusive {
-    Exclusive { wait_ns: Some(WAIT_NS), ..citron() }
+    Exclusive { wait_ns: Some(WAIT_NS), is_fast: false, ..citron() }
+}
+
+/// The same whose clients take the leaves of a node with it.
+fn fast_citron() -> Exclusive {
+    Exclusive { is_fast: true, ..timed_citron() }
 }
 
 /// One whose looks are overtaken. Its grants are not counted: that adds verbs, and hides nothing.

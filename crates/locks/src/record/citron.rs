@@ -9,6 +9,7 @@ mod clean;
 mod convert;
 mod course;
 mod divide;
+mod fast;
 mod living;
 mod passes;
 mod place;
@@ -34,10 +35,10 @@ use crate::slot;
 use crate::want::{BlockNumbers, Extent, Mode, Want};
 use course::{Course, Plan, TREE};
 pub use record::UnitsWord;
-use record::{ReachWord, units_word};
+use record::{NextWord, ReachWord, units_word};
 use repair::Params;
 use split::SPLIT_MAX;
-use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
+use tree::{DISTANCE_MAX, FANOUT, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
 use word::{CountWord, NodeWord};
 
 /// The most levels of a lock that has room in a table of locks of any kind.
@@ -90,6 +91,13 @@ pub struct Citron<const SHARES: bool> {
     /// has it: newcomers that have not notified it by then give way by their clocks. `None`: they
     /// look above once more, and no clock decides.
     pub wait_ns: Option<Nanos>,
+    /// Whether who claims a node above leaves takes all bits of these with it: if all were free it
+    /// need not wait. Of a lock with clocks alone.
+    pub is_fast: bool,
+    /// Whether one that was given some of these leaves gives all four back.
+    pub frees_all_leaves: bool,
+    /// Whether one that was given all four does not mind that it was late.
+    pub fast_is_never_late: bool,
     /// Whether who occupies a node above one that a request has does not keep it from its others.
     /// The paper has no such rule: requests of two nodes deadlock there.
     pub exempts: bool,
@@ -165,6 +173,9 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             refines: false,
             distance: DISTANCE,
             wait_ns: None,
+            is_fast: true,
+            frees_all_leaves: false,
+            fast_is_never_late: false,
             exempts: true,
             keeps_turn: false,
             keeps_token: false,
@@ -204,6 +215,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             refines: self.refines,
             distance: self.distance,
             wait_ns: self.wait_ns,
+            is_fast: self.is_fast && self.wait_ns.is_some() && !SHARES,
             shares: SHARES,
             exempts: self.exempts,
             counts: self.counts,
@@ -225,6 +237,8 @@ impl<const SHARES: bool> Citron<SHARES> {
             plan: self.plan(want.blocks()),
             keeps_turn: self.keeps_turn,
             keeps_token: self.keeps_token,
+            frees_all_leaves: self.frees_all_leaves,
+            fast_is_never_late: self.fast_is_never_late,
             leaves_first: self.leaves_first,
             looks_again: self.looks_again,
             minds_torn_looks: self.minds_torn_looks,
@@ -262,6 +276,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             Course::of(self.plan(want.blocks()), want.mode(), self.units(want), grant.is_part);
         course.completes(&grant.tickets);
         (course.both, course.token) = (grant.both, Some(grant.count));
+        course.leaves_of = grant.leaves_of;
         course
     }
 
@@ -283,7 +298,10 @@ impl<const SHARES: bool> Citron<SHARES> {
     }
 }
 
-const _: () = assert!(LEVELS_MAX as usize + 1 < CHAIN_MAX, "one node is given back at once");
+const _: () = {
+    let verbs = LEVELS_MAX as usize + 1 + FANOUT as usize;
+    assert!(verbs < CHAIN_MAX, "one node is given back at once");
+};
 
 /// The verbs that give back what is held, and strike out where it is written down.
 fn giving_back<'a, E: Endpoint>(
@@ -302,6 +320,8 @@ pub struct Grant {
     /// Of its first nodes; those of more are read where they are given back.
     tickets: [u16; TICKETS_KEPT],
     nodes: u8,
+    /// Of which of its nodes it has the leaves as well: see [`NextWord::LEAVES_OF`].
+    leaves_of: u8,
     /// Whether nodes above count it, a reader, as a writer as well.
     both: bool,
     /// Whether it is a part of what was held before.
@@ -316,8 +336,8 @@ impl Grant {
         let known = course.tickets.len().min(TICKETS_KEPT);
         tickets[..known].copy_from_slice(&course.tickets[..known]);
         let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
-        let (both, is_part) = (course.both, course.is_part);
-        Self { count, tickets, nodes, both, is_part, entry: None }
+        let (leaves_of, both, is_part) = (course.leaves_of, course.both, course.is_part);
+        Self { count, tickets, nodes, leaves_of, both, is_part, entry: None }
     }
 }
 
@@ -333,6 +353,12 @@ impl Granted for Grant {
     fn generation(self) -> u64 {
         let reach = ReachWord::new().with(ReachWord::HAS, self.nodes.into());
         if self.entry.is_some() { 0 } else { reach.with(ReachWord::BOTH, self.both.into()).0 }
+    }
+
+    /// Of which of these it has the leaves as well.
+    fn ticket(self) -> u32 {
+        let next = NextWord::new().with(NextWord::LEAVES_OF, self.leaves_of.into());
+        if self.entry.is_some() { 0 } else { next.0 as u32 }
     }
 
     fn count(self) -> u64 {
@@ -371,7 +397,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// units has not, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `refine=yes` for that where a request would wait with
     /// something in its hands, `m=COUNT` levels between clients that meet; `wait=NANOS` before the
-    /// owner of a node looks below, where clocks decide, of a lock without readers; `tokens=no`
+    /// owner of a node looks below, where clocks decide, of a lock without readers, and with it
+    /// `fast=no` where that one does not take the leaves of its node as well; `tokens=no`
     /// where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others
     /// that come before a request takes units of a leaf one by one, `call=COUNT` that come before a
     /// waiter for one unit until it asks newcomers to wait; `eager=yes` where it asks for
@@ -401,6 +428,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "wait" if !SHARES => {
                 Some(Setting::nanos(self.wait_ns.get_or_insert(WAIT_NS), WAIT_NS_MIN))
             }
+            "fast" if !SHARES => Some(Setting::yes_or_no(&mut self.is_fast)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
             "outrun" => Some(Setting::count(&mut self.outrun_max, 0..=u8::MAX)),

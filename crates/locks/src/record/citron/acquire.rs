@@ -77,12 +77,13 @@ impl Params {
     ) -> Result<bool, Fault> {
         let mut step = self.resume(site, course).await?;
         loop {
-            let [units, has, tickets, token] = course.survivors();
+            let [units, has, tickets, token, leaves] = course.survivors();
             let seen_at = match step {
                 Step::Take(Some(_)) if self.plan.is_timed() => site.opened_at(),
                 _ => 0,
             };
-            site.endpoint.checkpoint(&[units, has, tickets, token, step.code(), seen_at]);
+            let at = step.code();
+            site.endpoint.checkpoint(&[units, has, tickets, token, leaves, at, seen_at]);
             if site.is_withdrawn() {
                 self.leave(site, course, step.stage()).await?;
                 if site.is_withdrawn() {

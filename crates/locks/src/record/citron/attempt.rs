@@ -85,12 +85,12 @@ impl Params {
         course: &mut Course,
     ) -> Result<bool, Fault> {
         course.tries();
-        if self.plan.is_timed() && course.has_internal() {
+        if self.plan.is_timed() && !course.needs_no_time() {
             // Its owner waits before it looks below.
             return Ok(false);
         }
         while !course.is_complete() {
-            match self.attempt_next(site, course).await? {
+            match self.attempt_next(site, course, false).await? {
                 Next::Taken => continue,
                 Next::Beside(_) => self.undo_claim(site, course).await?,
                 Next::Changed | Next::Barred(_) => {}
@@ -114,13 +114,13 @@ impl Params {
     ) -> Result<bool, Fault> {
         course.tries();
         for round in 0..ROUNDS_MAX {
-            let [units, has, tickets, token] = course.survivors();
-            site.endpoint.checkpoint(&[units, has, tickets, token, round]);
+            let [units, has, tickets, token, leaves] = course.survivors();
+            site.endpoint.checkpoint(&[units, has, tickets, token, leaves, round]);
             if course.is_complete() {
                 self.count(site, course).await?;
                 return Ok(true);
             }
-            let goes_on = match self.attempt_next(site, course).await? {
+            let goes_on = match self.attempt_next(site, course, true).await? {
                 Next::Taken | Next::Changed => true,
                 Next::Barred(bar) => self.passes(site, course, bar).await?,
                 Next::Beside(wanted) => self.passes_beside(site, course, wanted).await?,
@@ -133,11 +133,13 @@ impl Params {
         Ok(false)
     }
 
-    /// Takes the next node, if nobody is in the way.
+    /// Takes the next node, if nobody is in the way. Whom clocks have wait before it looks below
+    /// gives it back at once, unless it `settles`.
     async fn attempt_next<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
+        settles: bool,
     ) -> Result<Next, Fault> {
         if course.inherits(course.has) {
             return self.inherit_next(site, course).await;
@@ -155,6 +157,10 @@ impl Params {
                 return Ok(Next::Changed);
             }
             Claim::Made(below, _) => below,
+            Claim::Early if !settles => {
+                self.undo_claim(site, course).await?;
+                return Ok(Next::Changed);
+            }
             Claim::Early => self.settle(site, course).await?,
         };
         Ok(match below.is_empty() {

@@ -81,6 +81,8 @@ pub(super) struct Plan {
     /// For how long the owner of a node waits before it looks below, where no client looks above
     /// once more.
     pub(super) wait_ns: Option<Nanos>,
+    /// Whether who claims a node above leaves takes all bits of these with it.
+    pub(super) is_fast: bool,
     /// Whether nodes have a word for readers as well.
     pub(super) shares: bool,
     /// Whether requests are exempt from who occupies a node above one of theirs.
@@ -282,6 +284,10 @@ pub(super) struct Course {
     pub(super) passes: Passes,
     /// The tickets of those which are internal, of a writer.
     pub(super) tickets: TicketsOfNodes,
+    /// Of which of its nodes above leaves, from the left on, it has all bits of these as well.
+    pub(super) leaves_of: u8,
+    /// Of the four leaves below its next node, those of which it has all bits, or may have.
+    pub(super) leaves: u8,
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
     /// How often an attempt has waited for others, if it is one.
@@ -345,6 +351,8 @@ impl Course {
             outrun: 0,
             passes: Passes::default(),
             tickets,
+            leaves_of: 0,
+            leaves: 0,
             cleans: false,
             tries: None,
             contends: false,
@@ -462,7 +470,7 @@ impl Course {
 
     /// It has nothing any more.
     pub(super) fn has_given_back(&mut self) {
-        (self.has, self.token) = (0, None);
+        (self.has, self.leaves_of, self.token) = (0, 0, None);
         self.begins_next();
     }
 
@@ -660,11 +668,6 @@ impl Course {
         has_one.then(|| self.tickets[self.has])
     }
 
-    /// Whether any of its nodes is no leaf.
-    pub(super) fn has_internal(&self) -> bool {
-        self.nodes.iter().any(|&node| !self.plan.tree.is_leaf(node))
-    }
-
     pub(super) fn is_complete(&self) -> bool {
         self.has == self.nodes.len()
     }
@@ -771,7 +774,7 @@ impl Course {
     /// Whether its client has this one of its nodes already, or these bits of it, by what it takes
     /// a part of.
     pub(super) fn inherits(&self, number: usize) -> bool {
-        let has = |whole: &Self| whole.nodes.contains(&self.nodes[number]);
+        let has = |whole: &Self| whole.bits_at(self.nodes[number]) != 0;
         self.whole.as_deref().is_some_and(has)
     }
 
@@ -784,15 +787,13 @@ impl Course {
     pub(super) fn ticket_of_whole(&self) -> u16 {
         let whole = self.whole.as_deref().expect("it takes a part of something");
         let number = whole.nodes.iter().position(|&node| node == self.next());
-        whole.tickets[number.expect("the whole has it")]
+        number.map_or(0, |number| whole.tickets[number])
     }
 
     /// The bits of one of its nodes that these have as well: of an internal node all or none. A
     /// reader is counted for itself.
     pub(super) fn beside(&self, number: usize, others: &[Self]) -> u64 {
-        let node = self.nodes[number];
-        let have = others.iter().filter(|other| other.nodes.contains(&node));
-        let bits = have.map(|other| other.mask_of(node).unwrap_or(u64::MAX));
+        let bits = others.iter().map(|other| other.bits_at(self.nodes[number]));
         if self.is_exclusive() { bits.fold(0, |all, bits| all | bits) } else { 0 }
     }
 
@@ -847,7 +848,9 @@ impl Course {
         let next = NextWord::new()
             .with(NextWord::TICKET, ticket)
             .with(NextWord::PART, self.part.into())
-            .with(NextWord::SINGLE, self.one_by_one.into());
+            .with(NextWord::SINGLE, self.one_by_one.into())
+            .with(NextWord::LEAVES_OF, self.leaves_of.into())
+            .with(NextWord::LEAVES, (stand.claims && self.leaves != 0).into());
         site.publish_ticket(stand.phase, self.mode, reach.0, next.0 as u32);
     }
 
@@ -865,7 +868,7 @@ impl Course {
     }
 
     /// What an explorer has to tell apart.
-    pub(super) fn survivors(&self) -> [u64; 4] {
+    pub(super) fn survivors(&self) -> [u64; 5] {
         let tickets = self.tickets[..self.has].iter();
         let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
@@ -878,6 +881,7 @@ impl Course {
         let leaf = leaf | u64::from(self.outrun) << 8 | u64::from(self.run) << 16;
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         let waits = u64::from(self.late) << 48 | u64::from(self.asked) << 56;
-        [self.units_word(), steps, tickets, token ^ waits ^ self.passes.survivors()]
+        let token = token ^ waits ^ self.passes.survivors();
+        [self.units_word(), steps, tickets, token, self.leaves_of.into()]
     }
 }

@@ -70,6 +70,7 @@ impl Params {
             crowded = (0..).zip(nodes).find(|&(link, _)| seen(link).is_crowded());
         }
         let Some((_, node)) = crowded else {
+            part.inherits_leaves();
             part.takes_next();
             return Ok(Next::Taken);
         };

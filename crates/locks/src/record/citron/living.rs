@@ -35,6 +35,8 @@ pub(super) struct Living {
     behind: bool,
     /// It asks for bits of its next node that others had, and has them if those have left since.
     asks: bool,
+    /// It may have all bits of leaves below its next node, if it takes leaves with that.
+    takes_leaves: bool,
     /// The ticket that it has at its next node, or may have.
     ticket: Option<u16>,
     /// The token of its client's last grant by this record.
@@ -57,6 +59,7 @@ impl Living {
         course.has = (reach.has() as usize).min(course.nodes.len());
         course.both = reach.both() != 0;
         let next = NextWord(state.ticket());
+        course.leaves_of = next.leaves_of() as u8;
         if next.single() != 0 {
             course.goes_one_by_one(next.part() as u8);
         }
@@ -66,6 +69,7 @@ impl Living {
         let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
         let (behind, asks) = (reach.behind() != 0, reach.asks() != 0);
         let calls_unit = reach.calls_unit() != 0;
+        let takes_leaves = next.leaves() != 0 || phase == Phase::Opening && !cleans;
         Some(Self {
             who,
             course,
@@ -77,6 +81,7 @@ impl Living {
             calls_unit,
             behind,
             asks,
+            takes_leaves,
             ticket,
             token,
         })
@@ -102,6 +107,7 @@ impl Living {
             calls_unit: false,
             behind: false,
             asks: false,
+            takes_leaves: false,
             ticket: None,
             token: shelved.token,
         })
@@ -235,11 +241,21 @@ impl Living {
 
     /// The bits of this leaf that it has, or may have.
     pub(super) fn bits(&self, leaf: Node) -> u64 {
+        if self.may_have_with_node(leaf) {
+            return self.course.plan.tree.all_bits();
+        }
         match self.takes_bits_of(leaf) && self.reached().contains(&leaf) {
             true if self.is_next(leaf) && !self.claims => self.course.mask_of_part(),
             true => self.course.plan.tree.mask(leaf, &self.course.units()),
             false => 0,
         }
+    }
+
+    /// Whether it has this leaf with the node above, or may have.
+    fn may_have_with_node(&self, leaf: Node) -> bool {
+        let takes = self.takes_leaves && self.course.plan.tree.is_leaf(leaf);
+        let above = leaf.parent().filter(|_| takes && self.course.leaves_to_take() != 0);
+        above.is_some_and(|above| self.is_next(above)) || self.course.has_leaf(leaf)
     }
 
     /// Whether it takes bits of this leaf, if it wants it at all.

@@ -7,6 +7,7 @@ use super::record::UnitsWord;
 use super::take::Way;
 use crate::site::Site;
 use crate::want::{BlockNumbers, Mode};
+use crate::width;
 
 word! {
     /// What a slot keeps beside the units.
@@ -19,7 +20,9 @@ word! {
         HAS has: 8,
         /// Its ticket at the next node, or the one by which that is to be had; of one that has
         /// claimed that how many units it takes, if it takes them one by one.
-        TICKET ticket: 16,
+        TICKET ticket: 13,
+        /// Of how many nodes it has the leaves as well: the first of those above leaves.
+        LEAVES_OF leaves_of: 3,
         /// How many had left where that node was seen to be free; of one that waits a [`WaitWord`].
         LEFT left: 32,
         /// One more than the level at which it asks newcomers to wait; 0 at none.
@@ -44,6 +47,8 @@ word! {
         SPARE spare: 32,
     }
 }
+
+const _: () = assert!(width::NODE_TICKETS <= 13, "a slot has room for a ticket of a node");
 
 /// What a request has of its next node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +101,7 @@ pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stag
         .with(PlaceWord::EXCLUSIVE, course.is_exclusive().into())
         .with(PlaceWord::HAS, course.has as u64)
         .with(PlaceWord::TICKET, ticket.into())
+        .with(PlaceWord::LEAVES_OF, course.leaves_of.count_ones().into())
         .with(PlaceWord::LEFT, wait.0)
         .with(PlaceWord::CALLED, called.map_or(0, |(level, _)| u64::from(level) + 1));
     site.set_position(word.0);
@@ -129,6 +135,7 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     let numbers = BlockNumbers::of_ends(plan.tree.far_ends(&units), ends);
     let mut course = Course::of(Plan { numbers, ..plan }, mode, units, is_part);
     course.has = word.has() as usize;
+    course.leaves_of = (1 << word.leaves_of()) - 1;
     if wait.single() != 0 {
         course.goes_one_by_one(wait.part() as u8);
         course.takes_run(if stage == Stage::Claimed { ticket as u8 } else { 1 });

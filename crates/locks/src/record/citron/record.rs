@@ -63,8 +63,13 @@ word! {
         PART part: 6,
         /// Whether it takes its units one by one, by their bits, readers too.
         SINGLE single: 1,
+        /// Of its nodes whose children are all leaves, from the left on, those of which it has
+        /// all bits of these leaves as well.
+        LEAVES_OF leaves_of: 6,
+        /// Whether it may have all bits of some of the leaves below its next one.
+        LEAVES leaves: 1,
         /// Nothing.
-        SPARE spare: 41,
+        SPARE spare: 34,
     }
 }
 

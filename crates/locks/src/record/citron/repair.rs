@@ -41,6 +41,10 @@ pub(super) struct Params {
     pub(super) keeps_turn: bool,
     /// Whether it keeps a token that is void.
     pub(super) keeps_token: bool,
+    /// Whether one that was given some leaves of its node gives all of them back.
+    pub(super) frees_all_leaves: bool,
+    /// Whether one that was given all of them does not mind that it was late.
+    pub(super) fast_is_never_late: bool,
     /// Whether a hold that is divided is given up before its parts are taken.
     pub(super) leaves_first: bool,
     /// Whether one that has waited for those below it looks again whether there are any.

@@ -6,6 +6,7 @@ use farlock_fabric::{
 };
 
 use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
+use super::fast::leaves_given;
 use super::repair::{Bar, Params, Until, Wanted};
 use super::tree::Node;
 use super::word::{self, CountWord, NodeWord};
@@ -273,7 +274,7 @@ pub(super) enum Claim {
     /// And the way to the one behind it, if that is known.
     Made(Vec<Wanted>, Option<Way>),
     /// The same, but those below are seen only when newcomers that had seen the node vacant have
-    /// had their time: see [`Params::settle`].
+    /// had their time: see [`Params::settle`]. It has no leaves of the node.
     Early,
     /// It was undone: for what was in the way, if that was not another claim.
     Undone(Option<Bar>),
@@ -346,8 +347,9 @@ pub(super) fn giving_back_beside<'a>(
         let left = leaving(lock, course, number, bits, course.notified_by(number))
             .skip(usize::from(left == 0));
         let as_writer = course.notified_by(number).filter(|_| course.both);
-        let (plan, half) = (course.plan, Half::Writers);
-        left.chain(counting_at(lock, plan, half, as_writer, word::RETRACT))
+        let as_writer = counting_at(lock, course.plan, Half::Writers, as_writer, word::RETRACT);
+        let leaves = course.giving_leaves_back_beside(lock, number, others);
+        leaves.chain(left).chain(as_writer)
     })
 }
 
@@ -396,6 +398,8 @@ struct Claiming {
     behind: Option<usize>,
     /// The first link that notifies.
     notified: usize,
+    /// The first link that takes a leaf below the node, if some do.
+    leaves: usize,
     /// The link that counts the grant, if this node is the last.
     grant: Option<usize>,
 }
@@ -425,12 +429,15 @@ fn claiming<E: Endpoint>(
     verbs.extend(taking.map(Link::from));
     let notified = verbs.len();
     verbs.extend(counting(lock, course, course.notified_next(), word::NOTIFY).map(Link::from));
-    let mut links = Links { own: verbs.len(), above: 0, below: 0 };
+    let leaves = verbs.len();
+    let mut links = Links { own: leaves, above: 0, below: 0 };
     let is_leaf = course.mask().is_some();
     if plan.is_timed() {
         // What is above was read before, and what is below is read later.
+        verbs.extend(course.taking_leaves(lock).map(Link::from));
         let posted = (!verbs.is_empty()).then(|| site.endpoint.post_chain(&verbs));
-        return Claiming { posted, links, takes, grant: None, has_bits, notified, behind: None };
+        let (grant, behind) = (None, None);
+        return Claiming { posted, links, takes, grant, leaves, has_bits, notified, behind };
     }
     if is_leaf && plan.shares {
         let sees_bits = counts && !course.is_exclusive();
@@ -460,7 +467,7 @@ fn claiming<E: Endpoint>(
         verbs.len() - 1
     });
     let posted = (!verbs.is_empty()).then(|| site.endpoint.post_chain(&verbs));
-    Claiming { posted, links, takes, grant, has_bits, notified, behind }
+    Claiming { posted, links, takes, grant, leaves, has_bits, notified, behind }
 }
 
 /// The node behind the next one of a request, if all that must be known of it before it is claimed
@@ -562,13 +569,29 @@ impl Params {
         if comes_for_bits && !self.take_bits(site, course, stand).await? {
             return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
         }
+        course.leaves = course.leaves_to_take();
         course.publish(site, stand);
         let chain = claiming(site, course, by, way.ticket, comes_for_bits);
         if let Some(posted) = chain.posted {
             site.endpoint.completion(posted).await?;
         }
-        let is_taken = has_taken(site, course, &chain);
-        let is_late = is_too_late(site, course);
+        course.leaves = leaves_given(site, course, chain.leaves);
+        let claim = self.judge(site, course, &chain, way).await?;
+        course.leaves = 0;
+        Ok(claim)
+    }
+
+    /// What came of a claim that this chain has made, of which all is undone if the request is not
+    /// to have its next node.
+    async fn judge<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        chain: &Claiming,
+        way: Way,
+    ) -> Result<Claim, Fault> {
+        let is_taken = has_taken(site, course, chain);
+        let is_late = is_too_late(site, course) && self.minds_that_it_is_late(course);
         let barred = match course.plan.is_timed() {
             false => first_in_the_way(site, course, (chain.links.above..).zip(above(course))),
             true => None,
@@ -576,7 +599,7 @@ impl Params {
         let crowded = (chain.notified..)
             .zip(course.notified_next())
             .find(|&(link, _)| NodeWord(site.endpoint.link(link).old as u64).is_crowded());
-        let is_called = is_called_meanwhile(site, course, &chain);
+        let is_called = is_called_meanwhile(site, course, chain);
         let barred = is_called.then_some(Bar::Called(course.next(), Half::Readers)).or(barred);
         let bar = match (is_taken, barred, crowded) {
             (true, None, None) if is_late => {
@@ -584,8 +607,10 @@ impl Params {
                 return Ok(Claim::Late);
             }
             (true, None, None) if course.plan.is_timed() => {
-                let is_leaf = course.mask().is_some();
-                return Ok(if is_leaf { Claim::Made(Vec::new(), None) } else { Claim::Early });
+                return Ok(match self.needs_no_more_time(site, course).await? {
+                    true => Claim::Made(Vec::new(), None),
+                    false => Claim::Early,
+                });
             }
             (true, None, None) => {
                 let below = in_its_way(site, course, chain.links);
@@ -612,8 +637,8 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<(), Fault> {
-        let back = counting(site.lock, course, course.notified_next(), word::RETRACT);
-        self.undo(site, course, back).await
+        let notes = counting(site.lock, course, course.notified_next(), word::RETRACT);
+        self.undo(site, course, course.giving_leaves_back(site.lock).chain(notes)).await
     }
 
     /// Whether what takes bits for a request may be held back until they are free; of a reader if
@@ -665,8 +690,8 @@ impl Params {
         course: &Course,
     ) -> Result<(), Fault> {
         let (bits, notified) = (course.bits(), course.notified_next());
-        let verbs = leaving(site.lock, course, course.has, bits, notified);
-        self.undo(site, course, verbs).await
+        let node = leaving(site.lock, course, course.has, bits, notified);
+        self.undo(site, course, course.giving_leaves_back(site.lock).chain(node)).await
     }
 
     async fn undo<E: WideAtomics>(

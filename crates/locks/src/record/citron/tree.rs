@@ -328,6 +328,19 @@ impl Tree {
         (self.leaf_units as u64) << (FANOUT_BITS * (self.levels_of(node) - 1 - node.level) as u32)
     }
 
+    /// Whether its children are leaves, which lie with the lock's own words.
+    #[inline]
+    pub(super) fn is_above_leaves(self, node: Node) -> bool {
+        let is_above = !self.is_leaf(node) && self.is_leaf(node.child(0));
+        is_above && matches!(self.lies(node.child(0)), Lies::Near(_))
+    }
+
+    /// The bits that a leaf has.
+    #[inline]
+    pub(super) const fn all_bits(self) -> u64 {
+        u64::MAX >> (u64::BITS - self.leaf_units as u32)
+    }
+
     /// The units of this node.
     pub const fn units_of(self, node: Node) -> Range<u64> {
         let Range { start, end } = self.reach_of(node);

@@ -179,3 +179,70 @@ impl Params {
         !(self.fast_is_never_late && course.leaves == ALL)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::super::Exclusive;
+    use super::*;
+    use crate::want::{BlockNumbers, Mode};
+
+    const LOCK: Addr = Addr::from_bits(0);
+
+    fn timed() -> Exclusive {
+        Exclusive { leaf_units: 1, wait_ns: Some(15_000), ..Exclusive::default() }
+    }
+
+    fn course(lock: &Exclusive, units: Range<u64>, is_part: bool) -> Course {
+        Course::of(lock.plan(BlockNumbers::NONE), Mode::Exclusive, units, is_part)
+    }
+
+    /// It takes its next node with all leaves.
+    fn takes_next_with_leaves(course: &mut Course) {
+        course.leaves = course.leaves_to_take();
+        assert_eq!(course.taking_leaves(LOCK).count(), 4);
+        course.keeps_leaves();
+        course.leaves = 0;
+        course.takes_next();
+    }
+
+    #[test]
+    fn leaves_are_given_back_but_for_what_parts_have_of_them() {
+        let mut whole = course(&timed(), 4..8, false);
+        takes_next_with_leaves(&mut whole);
+        for (units, back) in [(5..6, 3), (5..7, 2), (4..8, 0), (0..0, 4)] {
+            let part = (!units.is_empty()).then(|| course(&timed(), units.clone(), true));
+            let parts = part.as_slice();
+            let given = whole.giving_leaves_back_beside(LOCK, 0, parts).count();
+            assert_eq!(given, back, "{units:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_not_given_all_leaves_of_a_node_takes_none_of_a_later_one() {
+        let mut one = course(&timed(), 0..8, false);
+        assert_eq!((one.nodes.len(), one.leaves_to_take()), (2, ALL));
+        one.takes_next();
+        assert_eq!(one.leaves_to_take(), 0);
+        let mut other = course(&timed(), 0..8, false);
+        takes_next_with_leaves(&mut other);
+        assert_eq!(other.leaves_to_take(), ALL);
+        takes_next_with_leaves(&mut other);
+        assert_eq!((other.leaves_of, other.has_leaf(other.nodes[1].child(3))), (0b11, true));
+    }
+
+    #[test]
+    fn leaves_are_taken_where_clocks_decide_and_with_the_node_above_them_alone() {
+        for (lock, units, leaves) in [
+            (Exclusive { wait_ns: None, ..timed() }, 4..8, 0),
+            (Exclusive { is_fast: false, ..timed() }, 4..8, 0),
+            (timed(), 0..16, 0),
+            (timed(), 5..6, 0),
+            (Exclusive { levels: 4, crown: 1, ..timed() }, 4..8, ALL),
+            (Exclusive { levels: 4, crown: 1, ..timed() }, 20..24, 0),
+        ] {
+            assert_eq!(course(&lock, units.clone(), false).leaves_to_take(), leaves, "{units:?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::scene::tree::HEADER_BYTES;
 use crate::scene::{name, polled};
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{PointerArray, Race};
@@ -305,7 +306,7 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
         }
         world.run();
         let word = |at: u64| world.peek(shape.base.plus(at));
-        let classes = (0..40).map(|chunk| ChunkWord(word(512 + chunk * 8)).class());
+        let classes = (0..40).map(|chunk| ChunkWord(word(HEADER_BYTES + chunk * 8)).class());
         let claimed = classes.filter(|class| *class == ChunkWord::TABLE).count();
         let levels = (1..28).take_while(|level| word(64 + level * 8) != 0);
         let needed: u64 = levels.map(|level| (192 << level) / 64).sum();

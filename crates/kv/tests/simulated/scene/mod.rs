@@ -25,6 +25,7 @@ use farlock_sim::{
 use judge::{Answer, Ask, Judge};
 pub use kits::*;
 use kits::{LOCKS, PATIENCE_NS};
+use tree::HEADER_BYTES;
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -518,9 +519,6 @@ impl<K: Kit> Scene<K> {
         }
     }
 }
-
-/// Bytes of the header of a store.
-const HEADER_BYTES: u64 = 512;
 
 /// Makes a new store one whose chunks and blocks have been used nearly as often as can be counted:
 /// their counts wrap, and so do the versions in slots. Nobody owns the chunks. Where the index is

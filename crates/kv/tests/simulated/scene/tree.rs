@@ -4,7 +4,7 @@ use farlock_fabric::Addr;
 use farlock_kv::{ChunkWord, Class, Header, Shape};
 
 /// Bytes of the header of a store.
-const HEADER_BYTES: u64 = 512;
+pub const HEADER_BYTES: u64 = 512 + 256 * 16;
 
 /// Bytes of the units in which a slot says where a block lies.
 const UNIT_BYTES: u64 = 8;

@@ -32,8 +32,9 @@ use crate::protocol::{HELD_BACK, Protocol, lock_protocol};
 const MISSES_MAX: u32 = 1;
 
 /// After so many changes of one key in a row, without a turn and without a miss, a client looks
-/// whether others stand in line for it: those it wins from, and cannot see.
-const LUCK_MAX: u32 = 32;
+/// whether others stand in line for it: those it wins from, and cannot see. Odd, so that a
+/// measurement of each 32nd change does not meet the look each time.
+const LUCK_MAX: u32 = 31;
 
 /// How long a client waits in line, beyond the time for which the server holds its request back;
 /// then it goes on without a turn.

@@ -72,8 +72,9 @@ impl Stage {
         command
     }
 
-    /// This test program again, running one of its actors as another process.
+    /// This test program again, running one of its actors, `module::name`, as another process.
     pub(crate) fn actor(&self, test: &str) -> Command {
+        assert!(test.contains("::"), "no actor is called {test}: its module is missing");
         let mut command = self.program(std::env::current_exe().unwrap());
         command.args([test, "--exact", "--nocapture"]).env(ACTOR, "1");
         command

@@ -15,14 +15,14 @@ use comfy_table::Table;
 
 use crate::child::{self, End, Stream};
 use crate::gist::Gist;
+use crate::pace::Pace;
 use crate::reasons::Reasons;
 use crate::skips::{self, Skip};
 use crate::steps::Step;
 
-const MINUTE: Duration = Duration::from_secs(60);
 /// Of what the steps before it have left of their caps, so much any step may use: one machine is
 /// slower than another, and so is one hour. The whole is none the longer.
-const LENT: Duration = MINUTE;
+const LENT: Duration = Duration::from_secs(60);
 
 /// Where and how steps run.
 pub(crate) struct Runner<'a> {
@@ -32,6 +32,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) xtask: &'a Path,
     /// Whether programs are built so that a second build is quick, which costs the first one.
     pub(crate) builds_again: bool,
+    /// How much more time than is written steps get here.
+    pub(crate) pace: Pace,
     /// Set when the run shall end.
     pub(crate) stop: &'a AtomicBool,
     /// Where lines go.
@@ -92,7 +94,7 @@ impl Runner<'_> {
         let (mut rows, mut spare) = (Vec::new(), Duration::ZERO);
         for &step in steps {
             let left = whole.map_or(Duration::MAX, |w| w.saturating_sub(begun.elapsed()));
-            let cap = MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX);
+            let cap = self.pace.stretch(step.cap());
             let row = self.step(step, left.min(most(cap, spare)), &allowed);
             spare = (spare + cap).saturating_sub(row.elapsed);
             (self.print)(Stream::Out, &row.line());
@@ -112,8 +114,8 @@ impl Runner<'_> {
     }
 
     fn step(&self, step: Step, most: Duration, allowed: &Reasons) -> Row {
-        let (name, title, cap) = (step.name, step.title, step.cap_minutes);
-        (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} min)"));
+        let (name, title, cap) = (step.name, step.title, self.pace.stretch(step.cap()).as_secs());
+        (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} s)"));
         let begun = Instant::now();
         let mut skips = Vec::new();
         let mut gist = Gist::default();
@@ -290,9 +292,9 @@ mod tests {
 
     #[test]
     fn a_step_may_use_a_minute_that_was_left_and_no_more() {
-        let minutes = |count| MINUTE * count;
+        let minutes = |count| LENT * count;
         assert_eq!(most(minutes(2), Duration::ZERO), minutes(2));
-        assert_eq!(most(minutes(2), MINUTE / 2), minutes(2) + MINUTE / 2);
+        assert_eq!(most(minutes(2), LENT / 2), minutes(2) + LENT / 2);
         assert_eq!(most(minutes(2), minutes(7)), minutes(3));
     }
 
@@ -303,17 +305,18 @@ mod tests {
             root: Path::new("/"),
             xtask: Path::new("false"),
             builds_again: true,
+            pace: Pace::AS_WRITTEN,
             stop: &stop,
             print: |_, _| {},
         };
         let allowed = Reasons::parse("listed: reason").unwrap();
         let mut step = CI[0];
         step.commands = &["echo SKIP listed: here"];
-        let row = runner.step(step, MINUTE, &allowed);
+        let row = runner.step(step, LENT, &allowed);
         assert_eq!((row.verdict, row.skips.len()), (Verdict::Passed, 1));
         step.commands = &["echo SKIP other: here"];
-        assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
+        assert!(matches!(runner.step(step, LENT, &allowed).verdict, Verdict::Failed(_)));
         step.commands = &["xtask"];
-        assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
+        assert!(matches!(runner.step(step, LENT, &allowed).verdict, Verdict::Failed(_)));
     }
 }

@@ -9,6 +9,7 @@ mod deny;
 mod figures;
 mod gist;
 mod mutants;
+mod pace;
 mod programs;
 mod races;
 mod reasons;
@@ -29,6 +30,7 @@ use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::ci::Runner;
+use crate::pace::Pace;
 use crate::programs::{Programs, Surroundings};
 
 /// The chores of the workspace.
@@ -119,7 +121,10 @@ fn run_steps(
     let xtask = std::env::current_exe().context("this program has no path")?;
     // Some steps are run again and again, all of them before a change is given to others.
     let builds_again = !steps.is_empty() || std::env::var_os("CARGO_INCREMENTAL").is_some();
-    Runner { root, xtask: &xtask, builds_again, stop, print: ci::print }.run(&chosen, whole)
+    let pace = Pace::measure(&programs::target(&programs::metadata(root)?)?)?;
+    println!("time limits are {pace} times those of `--list` on this machine");
+    let whole = whole.map(|whole| pace.stretch(whole));
+    Runner { root, xtask: &xtask, builds_again, pace, stop, print: ci::print }.run(&chosen, whole)
 }
 
 /// The root of the repository: the folder above this package.

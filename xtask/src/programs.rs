@@ -126,7 +126,7 @@ impl<'a> Programs<'a> {
             println!("SKIP figures: {LABORATORY} is a library only");
             return Ok(ExitCode::SUCCESS);
         }
-        self.cargo("build --release")?;
+        self.build()?;
         let mut failed = 0;
         for toy in TOYS {
             let mut complaints = Vec::new();
@@ -167,7 +167,7 @@ impl<'a> Programs<'a> {
     /// A page cannot be read, or the programs do not build.
     pub(crate) fn transcripts(&self, pages: &[String]) -> Result<ExitCode> {
         ensure!(!pages.is_empty(), "which pages?");
-        self.cargo("build --release")?;
+        self.build()?;
         let (mut run, mut failed) = (0, 0);
         for page in pages {
             let text = std::fs::read_to_string(self.root.join(page)).context(page.clone())?;
@@ -221,6 +221,12 @@ impl<'a> Programs<'a> {
     }
 
     /// Brings the programs up to date by this command of cargo's.
+    /// The laboratory, and the command with the features that people build it with.
+    fn build(&self) -> Result<()> {
+        self.cargo("build --release --bin=farlock-lab")?;
+        self.cargo("build --release --package=farlock")
+    }
+
     fn cargo(&self, build: &str) -> Result<()> {
         let mut command = Command::new("cargo");
         command.args(build.split_whitespace()).current_dir(self.root);

@@ -169,61 +169,6 @@ pub enum ReleaseError {
     },
 }
 
-/// What keeps a held range from being divided.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum DivideReason {
-    /// There is no part on one of its sides, or a unit lies on both.
-    #[error(
-        "{position} is not between two units of it, which have {unit} positions each: name a \
-         multiple of that within the range"
-    )]
-    NotBetween {
-        /// Where it was to be divided.
-        position: u64,
-        /// How many positions a unit has.
-        unit: u64,
-    },
-    /// A process that was just about to ask for some of it has not gone on: it is stopped.
-    #[error("a process that was about to ask for some of it is stopped: try again later")]
-    InTheWay,
-    /// There is no place left by which to hold one part more.
-    #[error("there is no place by which to hold a part of it: release another range first")]
-    NoPlace(#[source] Box<AcquireError>),
-    /// It is lost.
-    #[error("it is not held any more")]
-    Lost(#[source] LostReason),
-}
-
-/// What keeps two held ranges from being merged.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum MergeReason {
-    /// Two sessions are lost at different times.
-    #[error("they are held by two sessions: acquire both by the same one")]
-    OtherSession,
-    /// Tables have nothing to do with each other.
-    #[error("the other is of the table '{}': ranges of one table alone are one", shown(.other))]
-    OtherTable {
-        /// Its name.
-        other: String,
-    },
-    /// One is shared, and the other exclusive.
-    #[error("one is shared and the other exclusive: turn one of them first")]
-    OtherMode,
-    /// There are units between them.
-    #[error("{start}..{end} lies between them: acquire that too, and merge it with one of them")]
-    Apart {
-        /// The first position between them.
-        start: u64,
-        /// The first one behind these.
-        end: u64,
-    },
-    /// Both are shared and have some positions, which neither let go of.
-    #[error("what both have could not be let go of by one of them")]
-    Overlap(#[source] DivideReason),
-}
-
 /// How a held lock was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]

@@ -75,6 +75,7 @@ mod inspect;
 pub mod kv;
 mod observer;
 mod protocol;
+mod reason;
 mod region;
 mod server;
 pub mod session;
@@ -85,16 +86,15 @@ mod trim;
 
 pub use address::{AddressError, check_address};
 pub use directory::{DirectoryError, check_name};
-pub use error::{
-    AcquireError, DivideReason, Holders, LostReason, MergeReason, ReleaseError, SessionError,
-};
+pub use error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
 pub use farlock_fabric::tcp::TlsFiles;
 pub use farlock_fabric::{ConnectError, Fault, TlsFault, TlsFileFault};
 pub use farlock_locks::{Mode, Token};
 pub use inspect::{Life, LockView, Participant};
 pub use kv::{Kv, KvError};
 pub use observer::Observer;
+pub use reason::{DivideReason, MergeReason};
 pub use region::{DEFAULT_REGION, RegionOptions};
 pub use server::{Closed, Server, ServerEvent, ServerLimits, Stopper};
-pub use session::{Guard, Lock, Session};
+pub use session::{Guard, Lock, RangeGuard, RangeLock, Session};
 pub use trim::Trimmed;

@@ -148,6 +148,8 @@ fn units_that_are_kept_in_part_are_kept() {
     assert_eq!(ranges(&hold(50..950).unlock(..).unwrap()), []);
     let refused = hold(50..950).split_at(250).unwrap_err();
     assert!(matches!(refused.reason, DivideReason::NotBetween { position: 250, unit: 100 }));
+    assert_eq!(refused.code(), "not-between");
+    assert_eq!(refused.hint(), "name a multiple of 100 within the range");
     assert_eq!(refused.guard.unwrap().range(), 50..950);
     for at in [0, 50, 950, 1_000] {
         assert!(hold(50..950).split_at(at).is_err());
@@ -227,6 +229,22 @@ fn what_is_written_down_is_divided() {
         drop(rest);
     }
     assert!(writes(&theirs, 0..u64::MAX));
+}
+
+/// No positions at all are let go of; what ends before it begins is a mistake.
+#[test]
+fn what_ends_before_it_begins_is_refused() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let held = ours.exclusive(0..10).blocking().unwrap();
+    let held = held.unlock(5..5).unwrap().pop().unwrap();
+    let (start, end) = (9, 3);
+    let refused = held.unlock(start..end).unwrap_err();
+    assert!(matches!(refused.reason, DivideReason::Backwards { start: 9, end: 3 }), "{refused:?}");
+    assert_eq!(refused.code(), "backwards");
+    assert!(refused.hint().contains("the position behind its last one"), "{}", refused.hint());
+    assert_eq!(refused.guard.unwrap().range(), 0..10);
+    assert!(writes(&theirs, 0..10));
 }
 
 #[test]

@@ -273,9 +273,10 @@ fn what_cannot_be_one_stays_two() {
         // Another handle of the same table, in the same session, is no other table.
         let other = other.merge(hold(&own.range("t"), X, 4..5)).unwrap();
         assert_eq!(other.range(), 3..5);
-        let (reason, ..) = refused(other.merge(hold(&ours, X, 0..1)));
-        let said = reason.to_string();
-        assert!(said.contains("1..3 lies between them: acquire that too"), "{said}");
+        let refused = other.merge(hold(&ours, X, 0..1)).unwrap_err();
+        assert_eq!(refused.code(), "apart");
+        assert_eq!(refused.reason.to_string(), "1..3 lies between them");
+        assert_eq!(refused.hint(), "acquire 1..3 too, and merge it with one of them");
     });
 }
 

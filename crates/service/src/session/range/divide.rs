@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{RangeGuard, positions_of};
-use crate::error::DivideReason;
+use crate::reason::DivideReason;
 use crate::text::shown;
 
 /// Why a held range was not divided. What is held is held as before, unless it was lost.
@@ -22,6 +22,18 @@ pub struct DivideError {
     /// Why.
     #[source]
     pub reason: DivideReason,
+}
+
+impl DivideError {
+    /// A stable name of what happened.
+    pub const fn code(&self) -> &'static str {
+        self.reason.code()
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        self.reason.hint()
+    }
 }
 
 impl RangeGuard {
@@ -65,7 +77,8 @@ impl RangeGuard {
     /// Releases these positions, and holds what is left of the range on either side of them, from
     /// the first position to the last, by one or two guards under the same token: none if nothing
     /// is left. What is kept is held all the time. Of a unit that has a position that is kept
-    /// nothing is released, as those guards say ([`RangeGuard::range`]).
+    /// nothing is released, as those guards say ([`RangeGuard::range`]). Where there are no
+    /// positions, as in `5..5`, nothing is released.
     ///
     /// If this process dies meanwhile, the next waiters have the range as they do at any other
     /// time.
@@ -75,7 +88,11 @@ impl RangeGuard {
     /// lost.
     pub fn unlock(mut self, positions: impl RangeBounds<u64>) -> Result<Vec<Self>, DivideError> {
         let range = self.range();
-        let Some(freed) = self.table.freed(&range, &positions_of(positions)) else {
+        let Range { start, end } = positions_of(positions);
+        if end < start {
+            return Err(self.undivided(range, DivideReason::Backwards { start, end }));
+        }
+        let Some(freed) = self.table.freed(&range, &(start..end)) else {
             return Ok(vec![self]);
         };
         if let Err(reason) = self.holds.free(&self.table, &freed) {

@@ -8,7 +8,8 @@ use farlock_locks::{Mode, Token};
 use smallvec::SmallVec;
 
 use super::leaving::Leaving;
-use crate::error::{DivideReason, ReleaseError};
+use crate::error::ReleaseError;
+use crate::reason::DivideReason;
 use crate::session::Release;
 use crate::session::state::{Grant, HeldBy, Table};
 

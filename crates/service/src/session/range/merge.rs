@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::RangeGuard;
 use super::together::in_units;
-use crate::error::MergeReason;
+use crate::reason::MergeReason;
 use crate::text::shown;
 
 /// Why two held ranges were not merged. What is held is held as before, unless it was lost.
@@ -29,6 +29,18 @@ pub struct MergeError {
     /// Why.
     #[source]
     pub reason: MergeReason,
+}
+
+impl MergeError {
+    /// A stable name of what happened.
+    pub const fn code(&self) -> &'static str {
+        self.reason.code()
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        self.reason.hint()
+    }
 }
 
 impl RangeGuard {

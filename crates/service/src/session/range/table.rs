@@ -17,9 +17,10 @@ use farlock_locks::{
 
 use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
-use crate::error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError};
+use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
 use crate::inspect::Participant;
 use crate::protocol::{RANGE_KIND, RANGE_UNITS, RangeProtocol, UNIT_AT, far_ends};
+use crate::reason::DivideReason;
 use crate::session::pool::{PlaceCell, RangePlace};
 use crate::session::progress::too_many;
 use crate::session::state::{

@@ -220,13 +220,14 @@ impl<'a> Programs<'a> {
         Ok(false)
     }
 
-    /// Brings the programs up to date by this command of cargo's.
-    /// The laboratory, and the command with the features that people build it with.
+    /// Brings the laboratory up to date, and the command with the features that people build it
+    /// with.
     fn build(&self) -> Result<()> {
         self.cargo("build --release --bin=farlock-lab")?;
         self.cargo("build --release --package=farlock")
     }
 
+    /// Brings programs up to date by this command of cargo's.
     fn cargo(&self, build: &str) -> Result<()> {
         let mut command = Command::new("cargo");
         command.args(build.split_whitespace()).current_dir(self.root);

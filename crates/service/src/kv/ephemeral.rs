@@ -32,10 +32,36 @@ impl Kv {
         value: impl AsRef<[u8]>,
     ) -> Result<(), KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
+        let (part, term) = self.owned(key)?;
+        part.change(key, None, |_| Ok(Wish::Put(value.into(), term, ())))
+    }
+
+    /// The same, unless the key has a value: then it keeps that. Returns whether it had none. Of
+    /// several that say who does something, one succeeds, until it is gone.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn insert_ephemeral(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let (part, term) = self.owned(key)?;
+        part.change(key, None, |old| {
+            Ok(match old {
+                None => Wish::Put(value.into(), term, true),
+                Some(_) => Wish::Leave(false),
+            })
+        })
+    }
+
+    /// The part that has this key, and until when its value lasts there that ends with its owner.
+    fn owned(&self, key: &[u8]) -> Result<(&Part, Term), KvError> {
         let part = self.part_of(key)?;
         part.hub.check()?;
         let owner = Some(part.hub.owner(key)?);
-        part.change(key, None, |_| Ok(Wish::Put(value.into(), Term { until: None, owner }, ())))
+        Ok((part, Term { until: None, owner }))
     }
 }
 

@@ -77,6 +77,39 @@ fn what_others_do_to_an_ephemeral_pair_is_theirs() {
     }
 }
 
+/// Of clients that all say that they do something one does, and then another.
+#[test]
+fn one_of_many_has_put_what_was_to_be_new() {
+    let stage = Stage::new();
+    let mut clients: Vec<Kv> = (0..4).map(|_| store(&stage)).collect();
+    let judge = store(&stage);
+    while !clients.is_empty() {
+        let names: Vec<String> = (0..clients.len()).map(|number| number.to_string()).collect();
+        let tries = std::thread::scope(|scope| {
+            let tries: Vec<_> = std::mem::take(&mut clients)
+                .into_iter()
+                .zip(&names)
+                .map(|(kv, name)| scope.spawn(move || (kv.insert_ephemeral("leader", name), kv)))
+                .collect();
+            tries.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+        });
+        let (mut leaders, mut others) = (Vec::new(), Vec::new());
+        for (name, (won, kv)) in names.iter().zip(tries) {
+            if won.unwrap() { leaders.push((name, kv)) } else { others.push(kv) }
+        }
+        let [(name, leader)] = <[_; 1]>::try_from(leaders).unwrap();
+        assert_eq!(value(&judge, "leader").as_ref(), Some(name));
+        // Who has lost takes nothing along.
+        others.pop();
+        assert_eq!(value(&judge, "leader").as_ref(), Some(name));
+        drop(leader);
+        assert_eq!(value(&judge, "leader"), None);
+        clients = others;
+    }
+    judge.put_fenced("fenced", "1", Token::from(1)).unwrap();
+    assert!(!judge.insert_ephemeral("fenced", "2").unwrap_or(false));
+}
+
 /// Has a pair, and many that it leaves, and waits to be killed.
 #[test]
 fn owning_actor() {
@@ -181,7 +214,8 @@ fn the_command_holds_a_value_until_it_ends() {
     let stage = Stage::new();
     let kv = store(&stage);
     let hold = || {
-        let mut command = stage.farlock(&["kv", "hold", "k", "v"]);
+        // New is also what a killed one has left.
+        let mut command = stage.farlock(&["kv", "hold", "--new", "k", "v"]);
         let child = command.stderr(Stdio::piped()).spawn().unwrap();
         stage.until(|| value(&kv, "k").as_deref() == Some("v"));
         child
@@ -198,8 +232,11 @@ fn the_command_holds_a_value_until_it_ends() {
         assert_eq!(value(&kv, "k"), None);
     }
     assert_eq!(stage.run(&["kv", "sweep"]).1, "1\n", "what was killed could not");
-    // Another client takes the key.
+    // Another client takes the key; one that wants a new one does not.
     let child = hold();
+    let (status, _, said) = stage.run(&["kv", "hold", "--new", "k", "mine"]);
+    assert!(status == 1 && said.contains("[key-exists]"), "{said}");
+    assert_eq!(value(&kv, "k").as_deref(), Some("v"));
     kv.put("k", "mine").unwrap();
     let (status, _, said) = stage::ended(child.wait_with_output().unwrap());
     assert!(status == 1 && said.contains("[key-changed]"), "{said}");

@@ -6,7 +6,7 @@ use farlock::{Kv, KvError};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::refused::{for_people, refused};
+use super::refused::{for_people, has_a_value, is_put, refused};
 use crate::cli::inherited::Inherited;
 use crate::cli::job::die_of;
 use crate::cli::report::{Exit, Failure};
@@ -36,9 +36,18 @@ impl Told {
     }
 }
 
-/// Keeps a value until a signal comes, or another client changes the key.
-pub(super) fn hold(store: Kv, key: &[u8], value: &[u8], told: &Told) -> Result<Exit, Failure> {
-    store.put_ephemeral(key, value)?;
+/// Keeps a value until a signal comes, or another client changes the key. A new one: of a key that
+/// has none.
+pub(super) fn hold(
+    store: Kv,
+    (key, value): (&[u8], &[u8]),
+    new: bool,
+    told: &Told,
+) -> Result<Exit, Failure> {
+    match new {
+        true => is_put(store.insert_ephemeral(key, value)?, || has_a_value(key))?,
+        false => store.put_ephemeral(key, value)?,
+    }
     let mut watch = store.watch(key)?;
     let mut is_ours = true;
     while is_ours {

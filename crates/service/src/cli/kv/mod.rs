@@ -27,7 +27,7 @@ use super::inherited::input_is_open;
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionsArg};
 use super::report::{Exit, Failure, print, print_done, say};
-use refused::{for_people, is_put, no_such_key, no_such_store, refused};
+use refused::{for_people, has_a_value, is_put, no_such_key, no_such_store, refused};
 use several::Form;
 use written::Written;
 
@@ -138,6 +138,9 @@ enum Action {
         /// The value; `-`: what standard input has.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
+        /// Only if the key has no value: else it ends at once, with status 1.
+        #[arg(long)]
+        new: bool,
         #[command(flatten)]
         written: Written,
     },
@@ -452,9 +455,9 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             let value = given(value, written)?;
             put(&store.open_to_put(places, &how)?, key.as_bytes(), value, &how)?;
         }
-        Action::Hold { store, key, value, written } => {
+        Action::Hold { store, key, value, new, written } => {
             let (value, told) = (given(value, written)?, hold::Told::listen()?);
-            return hold::hold(store.open(places)?, key.as_bytes(), &value, &told);
+            return hold::hold(store.open(places)?, (key.as_bytes(), &value), new, &told);
         }
         Action::Sweep { store } => print_done(store.existing(places)?.sweep()?)?,
         Action::Get { store, keys, raw, lines, .. } => {
@@ -545,10 +548,7 @@ fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure>
     match (how.ttl, how.token) {
         (Some(time), _) => store.put_for(key, value, time)?,
         (_, Some(token)) => store.put_fenced(key, value, Token::from(token))?,
-        _ if how.new => is_put(store.insert(key, value)?, || {
-            let what = format!("the key '{}' has a value", for_people(key));
-            refused("key-exists", what, "without --new it gets another one")
-        })?,
+        _ if how.new => is_put(store.insert(key, value)?, || has_a_value(key))?,
         _ if how.replace => is_put(store.replace(key, value)?, || no_such_key(key))?,
         _ => store.put(key, value)?,
     }

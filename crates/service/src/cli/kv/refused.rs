@@ -18,6 +18,12 @@ pub(super) fn no_such_key(key: &[u8]) -> Failure {
     refused("no-such-key", format_args!("there is no key '{}'", for_people(key)), "")
 }
 
+/// What was to be new is not.
+pub(super) fn has_a_value(key: &[u8]) -> Failure {
+    let what = format_args!("the key '{}' has a value", for_people(key));
+    refused("key-exists", what, "without --new it gets another one")
+}
+
 pub(super) fn no_such_store(name: &str) -> Failure {
     refused(
         "no-such-store",

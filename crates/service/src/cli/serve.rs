@@ -1,7 +1,11 @@
 //! `farlock serve`: a memory server.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{self as unix, UnixDatagram};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,6 +66,9 @@ pub(super) struct Args {
     /// between the hosts can end it too, nothing. By itself it says so of clients of this host.
     #[arg(long, value_name = "SAYS", default_value = "auto")]
     closed: ClosedSays,
+    /// Where a service manager waits to be told that clients are served.
+    #[arg(long, env = "NOTIFY_SOCKET", hide = true)]
+    notify: Option<OsString>,
 }
 
 /// What the end of a connection says.
@@ -117,9 +124,11 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let how = if args.tls.is_some() { "over TLS " } else { "" };
     say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
     files.as_ref().and_then(ends_soon).into_iter().for_each(say);
+    tell_manager(args, "READY=1");
     let log = Log::default();
     server.on_event(move |event| log.tell(event));
     let served = server.run();
+    tell_manager(args, "STOPPING=1");
     closer.close();
     // It does nothing that could panic.
     let signal = waiting.join().ok().flatten();
@@ -128,6 +137,29 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         say(format_args!("farlock: {name}: region '{}' is served no more", shown(&args.region)));
     }
     Ok(Exit::OK)
+}
+
+/// Tells a service manager how it is with this server, if one wants to know (`sd_notify(3)`).
+fn tell_manager(args: &Args, state: &str) {
+    let Some(place) = args.notify.as_deref().filter(|place| !place.is_empty()) else { return };
+    if let Err(error) = tell(place, state) {
+        say(format_args!(
+            "farlock: the service manager cannot be told {state} at '{}': {error}\n   hint: \
+             NOTIFY_SOCKET names where it listens",
+            shown_whole(&place.to_string_lossy())
+        ));
+    }
+}
+
+fn tell(place: &OsStr, state: &str) -> io::Result<()> {
+    let address = match place.as_bytes() {
+        [b'@', name @ ..] => unix::SocketAddr::from_abstract_name(name)?,
+        _ => unix::SocketAddr::from_pathname(place)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // One that takes nothing does not keep clients waiting.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
 /// As many descriptors as the system lets it have: the usual limit is that of a program that is not

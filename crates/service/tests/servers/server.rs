@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -736,6 +738,52 @@ fn what_is_not_possible_is_said() {
 }
 
 /// Connections that begin a greeting and never end it are bounded in what they cost, and end.
+/// Who waits for a server, as `systemd` does, is told when clients are served, and when they are no
+/// more; one that is not there keeps it from nothing.
+#[test]
+fn a_service_manager_is_told_when_clients_are_served() {
+    let stage = Stage::new();
+    let name = format!("farlock-test-{}", std::process::id());
+    let places = [
+        (
+            UnixDatagram::bind(stage.file("manager")).unwrap(),
+            stage.file("manager").into_os_string(),
+        ),
+        (
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
+            format!("@{name}").into(),
+        ),
+    ];
+    for (manager, place) in places {
+        manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let hears = || {
+            let mut said = [0; 100];
+            let length = manager.recv(&mut said).unwrap();
+            String::from_utf8_lossy(&said[..length]).into_owned()
+        };
+        let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = serve.env("NOTIFY_SOCKET", place).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(hears(), "READY=1");
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        drop(Session::connect(said.trim().rsplit(' ').next().unwrap()).unwrap());
+        kill(pid(&child), Signal::TERM);
+        assert_eq!(hears(), "STOPPING=1");
+        assert!(child.wait().unwrap().success());
+    }
+    for place in ["/nowhere/at all", "@nobody listens", "\u{1}"] {
+        let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = serve.env("NOTIFY_SOCKET", place).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.next().unwrap().rsplit(' ').next().unwrap().to_owned();
+        let said = lines.next().unwrap();
+        assert!(said.contains("the service manager cannot be told READY=1"), "{said}");
+        drop(Session::connect(&address).unwrap());
+        kill(pid(&child), Signal::TERM);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn greetings_that_never_end_cost_little() {
     const CONNECTIONS: usize = 800;

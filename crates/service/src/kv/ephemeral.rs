@@ -9,6 +9,7 @@ use super::error::KvError;
 use super::hub::Hub;
 use super::part::{Part, Wish};
 use super::value::{Owner, Term};
+use super::wish;
 
 impl Kv {
     /// Gives a key this value, whether or not it has one, for as long as its owner is there: all
@@ -33,7 +34,7 @@ impl Kv {
     ) -> Result<(), KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let (part, term) = self.owned(key)?;
-        part.change(key, None, |_| Ok(Wish::Put(value.into(), term, ())))
+        part.change(key, None, wish::put(value, term))
     }
 
     /// The same, unless the key has a value: then it keeps that. Returns whether it had none. Of
@@ -48,12 +49,7 @@ impl Kv {
     ) -> Result<bool, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let (part, term) = self.owned(key)?;
-        part.change(key, None, |old| {
-            Ok(match old {
-                None => Wish::Put(value.into(), term, true),
-                Some(_) => Wish::Leave(false),
-            })
-        })
+        part.change(key, None, wish::insert(value, term))
     }
 
     /// The part that has this key, and until when its value lasts there that ends with its owner.

@@ -13,6 +13,7 @@ use super::index::Index;
 use super::part::{Live, Part, Wish};
 use super::spread::Several;
 use super::value::{Stored, Term};
+use super::wish;
 
 /// A key-value store of a session, as one thread or task uses it at a time.
 ///
@@ -136,8 +137,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
-        let value = value.as_ref();
-        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), Term::default(), ())))
+        self.change(key.as_ref(), None, wish::put(value.as_ref(), Term::default()))
     }
 
     /// The same, for so long: then the key has no value any more. Time is that of the memory's
@@ -155,27 +155,7 @@ impl Kv {
         let part = self.part_of(key)?;
         let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
         let until = Some(part.now().saturating_add(time));
-        let term = Term { until, owner: None };
-        part.change(key, None, |_| Ok(Wish::Put(value.into(), term, ())))
-    }
-
-    /// The same as [`Kv::put`], unless the key was written with a later token: then this is refused
-    /// ([`KvError::StaleToken`]). So a holder of a lock that was paused while others had the lock
-    /// writes nothing more: the token is looked at and the value is written in one act.
-    ///
-    /// The key is *fenced* from then on: it is changed with a token only, and keeps the highest for
-    /// good, also when its value is removed.
-    ///
-    /// # Errors
-    /// See [`KvError`].
-    pub fn put_fenced(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        token: Token,
-    ) -> Result<(), KvError> {
-        let value = value.as_ref();
-        self.change(key.as_ref(), Some(token), |_| Ok(Wish::Put(value.into(), Term::default(), ())))
+        part.change(key, None, wish::put(value, Term { until, owner: None }))
     }
 
     /// Gives a key that has no value this one. Returns whether it had none.
@@ -183,13 +163,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        let value = value.as_ref();
-        self.change(key.as_ref(), None, |old| {
-            Ok(match old {
-                None => Wish::Put(value.into(), Term::default(), true),
-                Some(_) => Wish::Leave(false),
-            })
-        })
+        self.change(key.as_ref(), None, wish::insert(value.as_ref(), Term::default()))
     }
 
     /// Gives a key that has a value another one. Returns whether it had one.
@@ -197,13 +171,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        let value = value.as_ref();
-        self.change(key.as_ref(), None, |old| {
-            Ok(match old {
-                Some(_) => Wish::Put(value.into(), Term::default(), true),
-                None => Wish::Leave(false),
-            })
-        })
+        self.change(key.as_ref(), None, wish::replace(value.as_ref()))
     }
 
     /// Gives a key another value if it has the one that is expected; when it ends stays. Returns
@@ -217,13 +185,8 @@ impl Kv {
         expected: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool, KvError> {
-        let (expected, value) = (expected.as_ref(), value.as_ref());
-        self.change(key.as_ref(), None, |old| {
-            Ok(match old {
-                Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
-                _ => Wish::Leave(false),
-            })
-        })
+        let wish = wish::compare_and_set(expected.as_ref(), value.as_ref());
+        self.change(key.as_ref(), None, wish)
     }
 
     /// Adds to a key's number and returns the sum; when it ends stays. A number is decimal text,
@@ -232,12 +195,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
-        self.change(key.as_ref(), None, |old| {
-            let none = (Some(0), Term::default());
-            let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
-            let sum = old.and_then(|old| old.checked_add(by)).ok_or(KvError::NotANumber)?;
-            Ok(Wish::Put(sum.to_string().into_bytes().into(), term, sum))
-        })
+        self.change(key.as_ref(), None, wish::add(by))
     }
 
     /// Takes a key's value away. Returns whether it had one.
@@ -245,15 +203,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.change(key.as_ref(), None, |old| Ok(Wish::Remove(old.is_some())))
-    }
-
-    /// The same with a token, as [`Kv::put_fenced`] writes with one.
-    ///
-    /// # Errors
-    /// See [`KvError`].
-    pub fn remove_fenced(&self, key: impl AsRef<[u8]>, token: Token) -> Result<bool, KvError> {
-        self.change(key.as_ref(), Some(token), |old| Ok(Wish::Remove(old.is_some())))
+        self.change(key.as_ref(), None, wish::remove())
     }
 
     /// The part that has this key.
@@ -275,7 +225,7 @@ impl Kv {
 
     /// Changes a key as `wish` says, which sees its value, with this token.
     #[inline]
-    fn change<'v, T>(
+    pub(super) fn change<'v, T>(
         &self,
         key: &[u8],
         token: Option<Token>,
@@ -283,11 +233,6 @@ impl Kv {
     ) -> Result<T, KvError> {
         self.part_of(key)?.change(key, token, wish)
     }
-}
-
-/// The number that a value is.
-fn number(value: &[u8]) -> Option<i64> {
-    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 impl fmt::Debug for Kv {

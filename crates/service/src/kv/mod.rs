@@ -29,6 +29,7 @@
 mod batch;
 mod ephemeral;
 mod error;
+mod fenced;
 mod handle;
 pub(crate) mod hub;
 mod index;
@@ -43,9 +44,11 @@ mod sweep;
 mod turn;
 mod value;
 mod watch;
+mod wish;
 
 pub use error::KvError;
 pub use farlock_kv::KEY_BYTES_MAX;
+pub use fenced::Fenced;
 pub use handle::Kv;
 pub use index::{Index, StoreOptions};
 pub use range::KeyRange;

@@ -201,6 +201,8 @@ impl Part {
                 refused(KvError::TooLong { bytes: value.len() })
             }
             (Ok(Wish::Put(value, term, answer)), token) => {
+                // What is written with a token stays.
+                let term = if token.is_some() { Term::default() } else { term };
                 Decision::Put(Stored::new(&value, term, token).encode(), Ok(answer))
             }
             (Ok(Wish::Remove(answer)), Some(token)) => {

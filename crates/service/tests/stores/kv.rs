@@ -215,6 +215,41 @@ fn a_fenced_key_refuses_what_is_out_of_date() {
 }
 
 #[test]
+fn whatever_changes_a_key_does_so_with_a_token() {
+    let stage = Stage::new();
+    let kv = stage.session().kv("t").unwrap();
+    let [old, now] = [5_u64, 9].map(|number| kv.fenced(Token::from(number)));
+    assert!(now.insert("k", "1").unwrap() && !now.insert("k", "x").unwrap());
+    assert!(now.replace("k", "2").unwrap() && !now.replace("none", "x").unwrap());
+    assert!(now.compare_and_set("k", "2", "3").unwrap());
+    assert!(!now.compare_and_set("k", "2", "x").unwrap());
+    assert_eq!(now.add("k", 4).unwrap(), 7);
+    let stale = |ended: Result<bool, KvError>| {
+        matches!(ended, Err(KvError::StaleToken { token, seen })
+            if (token.get(), seen.get()) == (5, 9))
+    };
+    assert!(stale(old.insert("k", "x")) && stale(old.replace("k", "x")) && stale(old.remove("k")));
+    assert!(stale(old.compare_and_set("k", "7", "x")) && stale(old.add("k", 1).map(|_| true)));
+    assert!(stale(old.put("k", "x").map(|()| true)));
+    assert_eq!((kv.get("k").unwrap().unwrap(), kv.token("none").unwrap()), (b"7".to_vec(), None));
+    assert!(now.remove("k").unwrap() && !now.remove("k").unwrap());
+    assert!(stale(old.insert("k", "x")), "the token outlives the value");
+
+    // What was to end by itself stays, once it is fenced.
+    kv.put_for("timed", "1", Duration::from_millis(50)).unwrap();
+    assert_eq!(now.add("timed", 1).unwrap(), 2);
+    kv.another().unwrap().put_ephemeral("owned", "1").unwrap();
+    assert!(now.compare_and_set("owned", "1", "2").unwrap());
+    std::thread::sleep(Duration::from_millis(60));
+    let (other, values) = (stage.session().kv("t").unwrap(), ["timed", "owned"]);
+    drop(kv);
+    for key in values {
+        assert_eq!(other.get(key).unwrap().unwrap(), b"2", "{key}");
+        assert_eq!(other.time_left(key).unwrap(), Some(None));
+    }
+}
+
+#[test]
 fn threads_have_handles_of_their_own() {
     const THREADS: i64 = 4;
     const STEPS: i64 = 5_000;
@@ -407,6 +442,16 @@ fn the_command_stores_and_prints() {
     assert_eq!(run(&["put", "--token", "9", "f", "v"]).0, 0);
     let (status, _, complaint) = run(&["put", "--token", "8", "f", "v"]);
     assert!(status == 1 && complaint.contains("written with 9"), "{complaint}");
+    let tries: [&[&str]; 4] = [
+        &["put", "--new", "--token", "9", "f", "v"],
+        &["put", "--replace", "--token", "8", "f", "v"],
+        &["cas", "--token", "8", "f", "v", "w"],
+        &["incr", "--token", "8", "f"],
+    ];
+    assert!(tries.iter().all(|words| run(words).0 == 1));
+    assert_eq!(run(&["cas", "--token", "9", "f", "v", "1"]).0, 0);
+    assert_eq!(says(&["incr", "--token", "10", "f", "4"]), "5\n");
+    assert_eq!(run(&["put", "--replace", "--token", "10", "f", "v"]).0, 0);
     assert_eq!((run(&["del", "k"]).0, run(&["del", "k"]).0), (0, 1));
     assert_eq!(run(&["put", "a\tb\n", "\\"]).0, 0);
     let mut lines: Vec<String> = says(&["scan"]).lines().map(str::to_owned).collect();

@@ -20,7 +20,7 @@ use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
-use farlock::{ConnectError, DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
+use farlock::{ConnectError, DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError};
 use farlock_fabric::{Host, chain};
 
 use super::inherited::input_is_open;
@@ -88,10 +88,10 @@ struct MadeArg {
 #[derive(Debug, clap::Args)]
 struct How {
     /// Only if the key has no value.
-    #[arg(long, conflicts_with_all = ["replace", "token", "ttl"])]
+    #[arg(long, conflicts_with_all = ["replace", "ttl"])]
     new: bool,
     /// Only if the key has a value.
-    #[arg(long, conflicts_with_all = ["token", "ttl"])]
+    #[arg(long, conflicts_with = "ttl")]
     replace: bool,
     /// For so many seconds, fractions allowed.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
@@ -183,6 +183,9 @@ enum Action {
         /// How much.
         #[arg(default_value_t = 1, value_parser = addend, allow_negative_numbers = true)]
         by: i64,
+        /// With this fencing token.
+        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        token: Option<u64>,
         #[command(flatten)]
         written: Written,
     },
@@ -198,6 +201,9 @@ enum Action {
         /// The new value.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
+        /// With this fencing token.
+        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        token: Option<u64>,
         #[command(flatten)]
         written: Written,
     },
@@ -467,13 +473,16 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Del { store, keys, token, .. } => {
             return several::del(&store.existing(places)?, &keys, token);
         }
-        Action::Incr { store, key, by, .. } => {
-            let sum = store.open(places)?.add(key.as_bytes(), by)?;
-            print_done(sum)?;
+        Action::Incr { store, key, by, token, .. } => {
+            let store = store.open(places)?;
+            print_done(match token {
+                Some(token) => store.fenced(token.into()).add(key.as_bytes(), by)?,
+                None => store.add(key.as_bytes(), by)?,
+            })?;
         }
-        Action::Cas { store, key, expected, value, written } => {
+        Action::Cas { store, key, expected, value, token, written } => {
             let (expected, value) = (written.bytes(expected)?, written.bytes(value)?);
-            swap(&store.existing(places)?, key.as_bytes(), &expected, &value)?;
+            swap(&store.existing(places)?, key.as_bytes(), [&expected, &value], token)?;
         }
         Action::Ttl { store, key, .. } => {
             let key = key.as_bytes();
@@ -537,22 +546,35 @@ fn form(raw: bool, lines: bool) -> Result<Form, Failure> {
     }
 }
 
-fn swap(store: &Kv, key: &[u8], expected: &[u8], value: &[u8]) -> Result<(), Failure> {
-    is_put(store.compare_and_set(key, expected, value)?, || {
+fn swap(
+    store: &Kv,
+    key: &[u8],
+    [expected, value]: [&[u8]; 2],
+    token: Option<u64>,
+) -> Result<(), Failure> {
+    let done = match token {
+        Some(token) => store.fenced(token.into()).compare_and_set(key, expected, value)?,
+        None => store.compare_and_set(key, expected, value)?,
+    };
+    is_put(done, || {
         let what = format!("the key '{}' has another value, or none", for_people(key));
         refused("mismatch", what, "`farlock kv get` prints it, or says that there is none")
     })
 }
 
 fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure> {
-    match (how.ttl, how.token) {
-        (Some(time), _) => store.put_for(key, value, time)?,
-        (_, Some(token)) => store.put_fenced(key, value, Token::from(token))?,
-        _ if how.new => is_put(store.insert(key, value)?, || has_a_value(key))?,
-        _ if how.replace => is_put(store.replace(key, value)?, || no_such_key(key))?,
-        _ => store.put(key, value)?,
+    let fenced = how.token.map(|token| store.fenced(token.into()));
+    match (fenced, how.ttl) {
+        (_, Some(time)) => Ok(store.put_for(key, value, time)?),
+        (None, _) if how.new => is_put(store.insert(key, value)?, || has_a_value(key)),
+        (None, _) if how.replace => is_put(store.replace(key, value)?, || no_such_key(key)),
+        (None, _) => Ok(store.put(key, value)?),
+        (Some(fenced), _) if how.new => is_put(fenced.insert(key, value)?, || has_a_value(key)),
+        (Some(fenced), _) if how.replace => {
+            is_put(fenced.replace(key, value)?, || no_such_key(key))
+        }
+        (Some(fenced), _) => Ok(fenced.put(key, value)?),
     }
-    Ok(())
 }
 
 /// A value as it was given.

@@ -1,0 +1,72 @@
+//! What operations want of a key, given the value that it has.
+
+use super::error::KvError;
+use super::part::{Live, Wish};
+use super::value::Term;
+
+/// What is wanted, or why nothing is.
+type Wished<'v, T> = Result<Wish<'v, T>, KvError>;
+
+/// It gets this value.
+pub(super) fn put<'v>(
+    value: &'v [u8],
+    term: Term,
+) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, ()> {
+    move |_| Ok(Wish::Put(value.into(), term, ()))
+}
+
+/// It gets this value if it has none.
+pub(super) fn insert<'v>(
+    value: &'v [u8],
+    term: Term,
+) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+    move |old| {
+        Ok(match old {
+            None => Wish::Put(value.into(), term, true),
+            Some(_) => Wish::Leave(false),
+        })
+    }
+}
+
+/// It gets this value if it has another one.
+pub(super) fn replace<'v>(value: &'v [u8]) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+    move |old| {
+        Ok(match old {
+            Some(_) => Wish::Put(value.into(), Term::default(), true),
+            None => Wish::Leave(false),
+        })
+    }
+}
+
+/// It gets this value if it has the one that is expected; when it ends stays.
+pub(super) fn compare_and_set<'v>(
+    expected: &'v [u8],
+    value: &'v [u8],
+) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+    move |old| {
+        Ok(match old {
+            Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
+            _ => Wish::Leave(false),
+        })
+    }
+}
+
+/// Its number gets larger by this, and is told; when it ends stays.
+pub(super) fn add(by: i64) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, i64> {
+    move |old| {
+        let none = (Some(0), Term::default());
+        let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
+        let sum = old.and_then(|old| old.checked_add(by)).ok_or(KvError::NotANumber)?;
+        Ok(Wish::Put(sum.to_string().into_bytes().into(), term, sum))
+    }
+}
+
+/// It has no value any more; whether it had one is told.
+pub(super) fn remove() -> impl FnMut(Option<Live<'_>>) -> Wished<'static, bool> {
+    |old| Ok(Wish::Remove(old.is_some()))
+}
+
+/// The number that a value is.
+fn number(value: &[u8]) -> Option<i64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}

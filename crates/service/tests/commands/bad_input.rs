@@ -540,7 +540,7 @@ fn commands_by_a_server_that_make_no_sense_disturb_none_of_its_clients() {
     let before = files_of(&stage);
     let rows: &[Row] = &[
         ("lock held -n -- true", 1, "busy"),
-        ("lock held -w 0.01 -- true", 1, "timed-out"),
+        ("lock held -w 0.5 -- true", 1, "timed-out"),
         ("lock EMPTY -- true", 64, "bad-name"),
         ("lock LONG -- true", 64, "bad-name"),
         ("lock a -r 1:18446744073709551615 -- true", 64, "usage"),

@@ -236,14 +236,16 @@ fn whatever_changes_a_key_does_so_with_a_token() {
     assert!(stale(old.insert("k", "x")), "the token outlives the value");
 
     // What was to end by itself stays, once it is fenced.
-    kv.put_for("timed", "1", Duration::from_millis(50)).unwrap();
+    for key in ["timed", "judge"] {
+        kv.put_for(key, "1", Duration::from_millis(300)).unwrap();
+    }
     assert_eq!(now.add("timed", 1).unwrap(), 2);
     kv.another().unwrap().put_ephemeral("owned", "1").unwrap();
     assert!(now.compare_and_set("owned", "1", "2").unwrap());
-    std::thread::sleep(Duration::from_millis(60));
-    let (other, values) = (stage.session().kv("t").unwrap(), ["timed", "owned"]);
+    let other = stage.session().kv("t").unwrap();
     drop(kv);
-    for key in values {
+    stage.until(|| other.get("judge").unwrap().is_none());
+    for key in ["timed", "owned"] {
         assert_eq!(other.get(key).unwrap().unwrap(), b"2", "{key}");
         assert_eq!(other.time_left(key).unwrap(), Some(None));
     }

@@ -54,6 +54,8 @@ struct Row {
     step: Step,
     verdict: Verdict,
     elapsed: Duration,
+    /// Its time limit on this machine.
+    cap: Duration,
     skips: Vec<Skip>,
     gist: Gist,
 }
@@ -114,8 +116,9 @@ impl Runner<'_> {
     }
 
     fn step(&self, step: Step, most: Duration, allowed: &Reasons) -> Row {
-        let (name, title, cap) = (step.name, step.title, self.pace.stretch(step.cap()).as_secs());
-        (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} s)"));
+        let (name, title, cap) = (step.name, step.title, self.pace.stretch(step.cap()));
+        let seconds = cap.as_secs();
+        (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {seconds} s)"));
         let begun = Instant::now();
         let mut skips = Vec::new();
         let mut gist = Gist::default();
@@ -126,7 +129,7 @@ impl Runner<'_> {
             })
             .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
         let verdict = judge_skips(verdict, step, &skips, allowed);
-        Row { step, verdict, elapsed: begun.elapsed(), skips, gist }
+        Row { step, verdict, elapsed: begun.elapsed(), cap, skips, gist }
     }
 
     fn commands(&self, step: Step, most: Duration, mut hear: impl FnMut(&str)) -> Result<Verdict> {
@@ -223,7 +226,7 @@ fn table(rows: &[Row], elapsed: Duration) -> Table {
             row.step.name.to_owned(),
             row.outcome().to_owned(),
             format!("{:.1}", row.elapsed.as_secs_f64()),
-            format!("{} min", row.step.cap_minutes),
+            row.cap.as_secs().to_string(),
             skips.join("; "),
         ]);
     }
@@ -250,6 +253,7 @@ mod tests {
             step: CI[0],
             verdict,
             elapsed: Duration::ZERO,
+            cap: LENT,
             skips: Vec::new(),
             gist: Gist::default(),
         }

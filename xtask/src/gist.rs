@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Lines kept of what a test harness says about failures.
 const FAILURES_MAX: usize = 120;
 /// Lines kept of a step's end.
-const LAST_MAX: usize = 20;
+const LAST_MAX: usize = 40;
 
 /// What a harness said about tests that failed, and the last lines of all.
 #[derive(Default, Debug)]

@@ -168,7 +168,8 @@ impl<'a> Programs<'a> {
     pub(crate) fn transcripts(&self, pages: &[String]) -> Result<ExitCode> {
         ensure!(!pages.is_empty(), "which pages?");
         self.build()?;
-        let (mut run, mut failed) = (0, 0);
+        let mut run = 0;
+        let mut faults = Vec::new();
         for page in pages {
             let text = std::fs::read_to_string(self.root.join(page)).context(page.clone())?;
             let home = Home::new()?;
@@ -186,19 +187,21 @@ impl<'a> Programs<'a> {
                 };
                 for entry in entries {
                     run += 1;
-                    failed += usize::from(!self.entry(page, &entry, &home)?);
+                    faults.extend(self.entry(page, &entry, &home)?);
                 }
             }
         }
         if run == 0 {
             println!("SKIP transcripts: {} shows no command", pages.join(" "));
         }
-        println!("{run} commands run, {failed} failed");
-        Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        // At the end, where people look first.
+        println!("{run} commands run, {} failed{}", faults.len(), faults.concat());
+        Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Runs one command of a page; the answer is whether it did what the page says.
-    fn entry(&self, page: &str, entry: &Entry, home: &Home) -> Result<bool> {
+    /// Runs one command of a page; the answer is what there is to say if it did not do what the
+    /// page says.
+    fn entry(&self, page: &str, entry: &Entry, home: &Home) -> Result<Option<String>> {
         let mut command = Command::new("bash");
         command.arg("-c").arg(format!("exec 2>&1\n{}", entry.command));
         self.at_home(&mut command, home);
@@ -212,12 +215,15 @@ impl<'a> Programs<'a> {
         });
         let Some(complaint) = complaint else {
             println!("{page}:{}: ok: {}", entry.line, entry.command);
-            return Ok(true);
+            return Ok(None);
         };
-        println!("{page}:{}: {complaint}: {}", entry.line, entry.command);
-        println!("--- the page says\n{}", entry.expected.join("\n"));
-        println!("--- it printed\n{}\n---", printed.join("\n"));
-        Ok(false)
+        println!("{page}:{}: {complaint}", entry.line);
+        let (expected, printed) = (entry.expected.join("\n"), printed.join("\n"));
+        Ok(Some(format!(
+            "\n\n{page}:{}: {complaint}: {}\n--- the page says\n{expected}\n\
+             --- it printed\n{printed}\n---",
+            entry.line, entry.command
+        )))
     }
 
     /// Brings the laboratory up to date, and the command with the features that people build it
@@ -318,7 +324,7 @@ mod tests {
         let expected = expected.lines().map(str::to_owned).collect();
         let entry = Entry { line: 1, command: command.to_owned(), expected };
         let home = Home::new().unwrap();
-        programs(Path::new("/"), &stop).entry("PAGE", &entry, &home).unwrap()
+        programs(Path::new("/"), &stop).entry("PAGE", &entry, &home).unwrap().is_none()
     }
 
     #[test]

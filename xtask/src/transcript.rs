@@ -48,7 +48,8 @@ impl Block {
             command += &moved(&entry.command).replace(&format!("{SERVE} "), &at_free);
             if command.ends_with('&') {
                 command.truncate(command.len() - 1);
-                // As a person would, who sees its line.
+                // As a person would, who sees its line. The file is there before it is looked into.
+                command.insert_str(command.rfind('\n').map_or(0, |end| end + 1), ": >said\n");
                 command += ">said 2>&1 &\nuntil grep -q 'is served' said\ndo kill -0 $!; \
                             sleep 0.05; done\ncat said";
             }
@@ -193,7 +194,7 @@ mod tests {
         let script = Block::script(entries, address, "there:2");
         assert_eq!(script.expected, ["at there:2"]);
         let lines: Vec<&str> = script.command.lines().collect();
-        assert_eq!(lines[1], "farlock serve --listen there:2 >said 2>&1 &");
+        assert_eq!(lines[1..3], [": >said", "farlock serve --listen there:2 >said 2>&1 &"]);
         assert_eq!(lines.last(), Some(&"farlock ls there:2"));
     }
 

@@ -6,7 +6,7 @@ mod tcp_support;
 
 use std::time::{Duration, Instant};
 
-use farlock_fabric::tcp::{Closed, TcpKeeper, TcpLane};
+use farlock_fabric::tcp::{Closed, Patience, TcpKeeper, TcpLane};
 use farlock_fabric::verb::MaskedCas;
 use farlock_fabric::{Addr, Connection, Endpoint, Posted, Slot, Ticket, Verb, block_on};
 use tcp_support::{Both, limits};
@@ -31,6 +31,10 @@ fn client(both: &Both) -> Client {
 
 const LONG: Duration = Duration::from_millis(40);
 
+/// How long a holder holds, and a waiter's patience: longer than one, shorter than two.
+const HOLD: Duration = Duration::from_millis(200);
+const WHILE_STILL: Duration = Duration::from_millis(320);
+
 /// Takes a free word for this one.
 fn taking(addr: Addr, by: u64) -> Verb<'static> {
     let op =
@@ -39,7 +43,11 @@ fn taking(addr: Addr, by: u64) -> Verb<'static> {
 }
 
 fn take(e: &Client, addr: Addr, by: u64) -> Ticket {
-    e.be_patient(LONG.as_nanos() as u64);
+    take_within(e, addr, by, Patience::fixed(LONG.as_nanos() as u64))
+}
+
+fn take_within(e: &Client, addr: Addr, by: u64, patience: Patience) -> Ticket {
+    e.be_patient(patience);
     let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), u64::MAX) else {
         panic!("it takes a round trip")
     };
@@ -84,7 +92,7 @@ fn a_word_is_handed_from_one_to_the_next_in_the_order_in_which_they_came() {
 
 /// Takes these bits of a word of 8 bytes, if they are free.
 fn take_bits(e: &Client, addr: Addr, mask: u64) -> Ticket {
-    e.be_patient(LONG.as_nanos() as u64);
+    e.be_patient(Patience::fixed(LONG.as_nanos() as u64));
     assert!(e.holds_back());
     let op = MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask };
     let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX) else {
@@ -128,6 +136,46 @@ fn a_verb_that_was_held_back_for_its_time_fails() {
     let ticket = take(&holder, word, 2);
     assert_eq!(found(&holder, ticket).0, 1);
     assert!(begun.elapsed() >= LONG, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn as_long_as_a_word_is_handed_on_patience_begins_anew() {
+    let both = Both::new("held-moving");
+    let (word, holder) = (both.word(3), client(&both));
+    let [next, patient, impatient] = [(); 3].map(|()| client(&both));
+    hold(&holder, word);
+    let still = WHILE_STILL.as_nanos() as u64;
+    let moving = Patience { still, at_most: 10 * still };
+    let of_next = take_within(&next, word, 1, moving);
+    let of_impatient = take_within(&impatient, word, 2, Patience::fixed(still));
+    let of_patient = take_within(&patient, word, 3, moving);
+    std::thread::sleep(HOLD);
+    leave(&holder, word);
+    assert_eq!(found(&next, of_next).0, 0);
+    std::thread::sleep(HOLD);
+    assert_eq!(found(&impatient, of_impatient).0, 1, "it has been held back for its time");
+    leave(&next, word);
+    assert_eq!(found(&patient, of_patient).0, 0, "its time began anew");
+}
+
+#[test]
+fn where_a_word_is_not_handed_on_those_that_came_first_are_held_back_for_less_long() {
+    let both = Both::new("held-still");
+    let (word, holder) = (both.word(3), client(&both));
+    let waiters: Vec<_> = (0..4).map(|_| client(&both)).collect();
+    hold(&holder, word);
+    let still = LONG.as_nanos() as u64;
+    let patience = Patience { still, at_most: 20 * still };
+    let begun = Instant::now();
+    let take = |(waiter, number)| take_within(waiter, word, number, patience);
+    let tickets: Vec<Ticket> = waiters.iter().zip(1..).map(take).collect();
+    for (at, ticket) in tickets.into_iter().enumerate() {
+        assert_eq!(found(&waiters[at], ticket).0, 9);
+        // One, then two, then four.
+        let stalls = [1, 2, 2, 3][at];
+        assert!(begun.elapsed() >= stalls * LONG, "{at}: {:?}", begun.elapsed());
+    }
+    assert!(begun.elapsed() < 20 * LONG);
 }
 
 #[test]

@@ -12,7 +12,9 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles};
+use farlock_fabric::tcp::{
+    AtOnce, ClientTls, Patience, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles,
+};
 use farlock_fabric::{
     Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
     MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Tether, Ticket, Verb, Wait, WaitState,
@@ -243,11 +245,11 @@ impl Lane {
     }
 
     /// Does something whose first verb a server may hold back for so long.
-    pub(crate) fn patiently<T>(&self, patience: Duration, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn patiently<T>(&self, patience: Patience, act: impl FnOnce() -> T) -> T {
         let Self::There(lane) = self else { return act() };
-        lane.lane().be_patient(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        lane.lane().be_patient(patience);
         let done = act();
-        lane.lane().be_patient(0);
+        lane.lane().be_patient(Patience::default());
         done
     }
 
@@ -260,9 +262,9 @@ impl Lane {
     }
 
     /// From now on a server may hold back for so long what is posted patiently.
-    pub(crate) fn be_patient(&self, patience: Duration) {
+    pub(crate) fn be_patient(&self, patience: Patience) {
         if let Self::There(lane) = self {
-            lane.lane().be_patient(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+            lane.lane().be_patient(patience);
         }
     }
 

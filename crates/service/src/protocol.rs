@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farlock_fabric::tcp::Patience;
 use farlock_locks::blocks::Blocks;
 use farlock_locks::record::citron::tree::Tree;
 use farlock_locks::record::citron_rw::Shared;
@@ -40,6 +41,9 @@ pub(crate) fn lock_protocol(is_far: bool) -> Protocol {
 /// stopped within this time may be granted the lock, and then keeps it, as any holder that is
 /// stopped.
 pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
+
+/// The same, as a server is told.
+pub(crate) const PATIENCE: Patience = Patience::fixed(HELD_BACK.as_nanos() as u64);
 
 /// The lock of a table of ranges.
 pub(crate) type RangeProtocol = Shared;

@@ -80,4 +80,4 @@ pub use server::{Closed, Limits, Server, Stopper};
 pub use tls::{ClientTls, ServerTls};
 #[cfg(feature = "tls")]
 pub use tls::{Revoked, certificate_number, revoked};
-pub use wire::VERSION;
+pub use wire::{Patience, VERSION};

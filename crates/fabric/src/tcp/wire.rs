@@ -14,17 +14,49 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
 pub(super) const UNSIGNALLED: u8 = u8::MAX;
 
-/// The same: it is a single verb, and behind this stands for how long it may be held back.
+/// The same: it is a single verb, and behind this stands its [`Patience`].
 pub(super) const PATIENT: u8 = u8::MAX - 1;
 
-/// For how long a server holds a verb back at most, in nanoseconds.
-pub(super) const PATIENCE_MAX: u64 = 50_000_000;
+/// For how long a server may hold a verb back, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Patience {
+    /// While no other verb that is held back for the same word is granted what it waits for: as
+    /// long as the line moves this begins anew each time.
+    pub still: u64,
+    /// In all.
+    pub at_most: u64,
+}
+
+impl Patience {
+    /// The longest that a server has.
+    const MAX: Self = Self::fixed(1_000_000_000);
+
+    /// For so long in any case.
+    pub const fn fixed(nanos: u64) -> Self {
+        Self { still: nanos, at_most: nanos }
+    }
+
+    /// No longer than this one.
+    pub(super) fn min(self, other: Self) -> Self {
+        let (still, at_most) = (self.still.min(other.still), self.at_most.min(other.at_most));
+        Self { still, at_most }
+    }
+
+    pub(super) fn put(self, frame: &mut Framing<'_>) {
+        frame.u64(self.still).u64(self.at_most);
+    }
+
+    /// What a client says, as far as a server is patient.
+    pub(super) fn take(fields: &mut Fields<'_>) -> Result<Self, Garbled> {
+        Ok(Self { still: fields.u64()?, at_most: fields.u64()? }.min(Self::MAX))
+    }
+}
 
 /// How often a client asks for its lease in the time of one.
 pub(super) const RENEWALS: u32 = 8;

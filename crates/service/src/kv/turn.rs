@@ -18,27 +18,30 @@
 //! to wake a waiter fifty.
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
 
-use farlock_fabric::{Endpoint as _, Fault, Nanos, Origin, Verb};
+use farlock_fabric::tcp::Patience;
+use farlock_fabric::{Endpoint as _, Fault, Origin, Verb};
 use farlock_kv::Shape;
 use farlock_kv::sync::{CreditRules, Credits, Effect, Ended, Entered, Scheme};
 use farlock_locks::{Begun, Closed, Mode, Opened, Options, Seat, within};
 
 use crate::connection::Lane;
-use crate::protocol::{HELD_BACK, Protocol, lock_protocol};
+use crate::protocol::{LOCK_KIND, Protocol, lock_protocol};
 
 /// So often an operation misses without a turn before it gets in line.
 const MISSES_MAX: u32 = 1;
+
+/// So often one misses that has left its line, until it gets in line again.
+const MISSES_BETWEEN: u32 = 8;
 
 /// After so many changes of one key in a row, without a turn and without a miss, a client looks
 /// whether others stand in line for it: those it wins from, and cannot see. Odd, so that a
 /// measurement of each 32nd change does not meet the look each time.
 const LUCK_MAX: u32 = 31;
 
-/// How long a client waits in line, beyond the time for which the server holds its request back;
-/// then it goes on without a turn.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a client waits in a line that does not move, and a server for it in all, in
+/// nanoseconds; then it goes on without a turn.
+const PATIENCE: Patience = Patience { still: 10_000_000, at_most: 1_000_000_000 };
 
 /// The turns of one client.
 pub(super) struct Turns {
@@ -59,7 +62,7 @@ pub(super) struct Turn {
 enum Role {
     /// It stands in no line.
     Optimist,
-    /// It has left its line.
+    /// Its line does not move.
     Impatient,
     /// It has the lock.
     Holder { has_waited: bool },
@@ -91,30 +94,49 @@ impl Turns {
 
     /// Whether others have a turn at this key, or wait for one.
     async fn is_awaited(&self, hash: u64) -> Result<bool, Fault> {
+        Ok(lock_protocol(true).is_contended(self.word(hash).await?))
+    }
+
+    /// The lock of this key's line.
+    async fn word(&self, hash: u64) -> Result<u128, Fault> {
         let (lane, addr) = (self.endpoint(), self.shape.turn(hash));
         lane.verb(Verb::Read { addr, words: 2 }).await?;
         let mut words = [0; 2];
         lane.copy_read(0, &mut words);
-        let word = u128::from(words[0]) | u128::from(words[1]) << 64;
-        Ok(lock_protocol(true).is_contended(word))
+        Ok(u128::from(words[0]) | u128::from(words[1]) << 64)
     }
 
     async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
-        let lock = self.shape.turn(hash);
+        let (lane, lock, begun_at) =
+            (self.endpoint(), self.shape.turn(hash), self.endpoint().now());
         let begin = || self.seat.begin_open(lock, Mode::Exclusive);
-        let opened = match self.endpoint().patiently(HELD_BACK, begin)? {
+        let opened = match lane.patiently(PATIENCE, begin)? {
             Begun::Done(opened) => opened,
-            Begun::Posted(ticket) => self.seat.end_open(self.endpoint().complete(ticket))?,
+            Begun::Posted(ticket) => self.seat.end_open(lane.complete(ticket))?,
         };
         if opened == Opened::Held {
             return Ok(Role::Holder { has_waited: false });
         }
-        let patience_ns = PATIENCE.as_nanos() as Nanos;
-        let is_granted = match within(self.endpoint(), patience_ns, self.seat.wait()).await {
-            Some(waited) => waited?,
-            None => self.withdraw().await?,
+        let is_granted = match lane.now().saturating_sub(begun_at) < PATIENCE.still {
+            true => self.stand_in_line(hash).await?,
+            // The server has waited for it.
+            false => self.withdraw().await?,
         };
         Ok(if is_granted { Role::Holder { has_waited: true } } else { Role::Impatient })
+    }
+
+    /// Waits where no server does, beside processes of its host. `false`: the line does not move.
+    async fn stand_in_line(&self, hash: u64) -> Result<bool, Fault> {
+        let mut turns = None;
+        loop {
+            if let Some(waited) = within(self.endpoint(), PATIENCE.still, self.seat.wait()).await {
+                return waited;
+            }
+            let count = (LOCK_KIND.count)(self.word(hash).await?);
+            if turns.replace(count) == Some(count) {
+                return self.withdraw().await;
+            }
+        }
     }
 
     /// Leaves the line. `true`: the lock was granted first.
@@ -166,7 +188,11 @@ impl Scheme for Turns {
     async fn missed(&self, _: u32) {}
 
     async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
-        let is_late = times >= MISSES_MAX && matches!(turn.role, Role::Optimist);
+        let is_late = match turn.role {
+            Role::Optimist => times >= MISSES_MAX,
+            Role::Impatient => times.is_multiple_of(MISSES_BETWEEN),
+            Role::Holder { .. } => false,
+        };
         if is_late && self.is_far && !self.seat.is_broken() {
             turn.role = self.line_up(turn.hash).await.unwrap_or(Role::Optimist);
         }

@@ -32,7 +32,7 @@ use super::waiter::{Outcome, Report, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
-use crate::protocol::{HELD_BACK, LOCK_KIND, lock_protocol, range_protocol};
+use crate::protocol::{LOCK_KIND, PATIENCE, lock_protocol, range_protocol};
 use crate::{AcquireError, SessionError};
 
 /// How long the thread of a session by a server takes in what comes when nobody waits any more: a
@@ -381,7 +381,7 @@ impl Worker {
             let (id, origin) = (lane.id(), region.origin());
             self.keepers.insert(id.index, keeper);
             if for_ranges {
-                lane.be_patient(HELD_BACK);
+                lane.be_patient(PATIENCE);
                 self.hub.range_pool.admit(id);
                 let kind = range_protocol(self.hub.shelf(), self.hub.blocks());
                 self.hub.give_range_back(Box::new(Place::new(lane, kind, origin, tether)));

@@ -356,13 +356,13 @@ pub(crate) const ROWS: &[Row] = &[
         },
         HangsUp,
     ),
-    ("a patience of half a number", Seated, |_| framed(&patient(&[0; 4])), HangsUp),
+    ("a patience of half a number", Seated, |_| framed(&patient(&[0; 12])), HangsUp),
     (
         "two verbs that are patient",
         Seated,
         |region| {
             let link = [&[READ][..], &region.heap.to_le_bytes(), &[1, 0]].concat();
-            framed(&patient(&[&[1; 8][..], &link.repeat(2)].concat()))
+            framed(&patient(&[&[1; 16][..], &link.repeat(2)].concat()))
         },
         HangsUp,
     ),

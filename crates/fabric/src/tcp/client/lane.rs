@@ -20,7 +20,7 @@ use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
-    Ended, Fields, PATIENT, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
+    Ended, Fields, PATIENT, Patience, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
 };
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
@@ -60,7 +60,7 @@ pub struct TcpLane {
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
     /// For how long a verb that is posted patiently may be held back.
-    patience: Cell<Nanos>,
+    patience: Cell<Patience>,
 }
 
 /// A wait that is pending.
@@ -156,7 +156,7 @@ impl TcpLane {
             untold: Cell::new(0),
             has_published: Cell::new(false),
             has_looked: Cell::new(false),
-            patience: Cell::new(0),
+            patience: Cell::default(),
         }
     }
 
@@ -174,7 +174,7 @@ impl TcpLane {
         if let Some(fault) = self.refusal() {
             return Posted::Done(self.fail(asked_for, fault));
         }
-        self.post_as(links, asked_for.into(), asked_for, 0)
+        self.post_as(links, asked_for.into(), asked_for, Patience::default())
     }
 
     fn post_as(
@@ -182,7 +182,7 @@ impl TcpLane {
         links: &[Link<'_>],
         remainder: u32,
         asked_for: u8,
-        patience: Nanos,
+        patience: Patience,
     ) -> Posted {
         let ticket = self.say(links, remainder, asked_for, patience);
         self.under_way.set(self.under_way.get() + 1);
@@ -190,9 +190,9 @@ impl TcpLane {
         Posted::Pending(Ticket(ticket.into()))
     }
 
-    /// For how long a verb that is posted patiently may be held back from now on, in nanoseconds.
-    pub fn be_patient(&self, nanos: Nanos) {
-        self.patience.set(nanos);
+    /// For how long a verb that is posted patiently may be held back from now on.
+    pub fn be_patient(&self, patience: Patience) {
+        self.patience.set(patience);
     }
 
     /// Why no verb can be posted any more.
@@ -207,13 +207,13 @@ impl TcpLane {
     }
 
     /// Says verbs of which so much is asked. Returns their ticket.
-    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8, patience: Nanos) -> u32 {
+    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8, patience: Patience) -> u32 {
         let ticket = self.next_ticket.get() | remainder;
         self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
         self.channel.say_verbs(ticket, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
             if asked_for == PATIENT {
-                frame.u64(patience);
+                patience.put(frame);
             }
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
@@ -490,8 +490,9 @@ impl Endpoint for TcpLane {
     }
 
     fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
-        match (self.patience.get().min(at_most), self.refusal(), verb) {
-            (patience @ 1.., None, Verb::MaskedCas64 { .. } | Verb::MaskedCas128 { .. }) => {
+        let patience = self.patience.get().min(Patience::fixed(at_most));
+        match (patience.still, self.refusal(), verb) {
+            (1.., None, Verb::MaskedCas64 { .. } | Verb::MaskedCas128 { .. }) => {
                 self.post_as(&[verb.into()], ticket::PATIENT, PATIENT, patience)
             }
             _ => self.post(verb),
@@ -499,7 +500,7 @@ impl Endpoint for TcpLane {
     }
 
     fn holds_back(&self) -> bool {
-        self.patience.get() > 0
+        self.patience.get().still > 0
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
@@ -551,7 +552,7 @@ impl Endpoint for TcpLane {
         if self.refusal().is_some() {
             return;
         }
-        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, 0);
+        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, Patience::default());
         if may_lie && self.channel.rides() {
             self.channel.flush_soon();
         } else if may_lie {
@@ -566,7 +567,7 @@ impl Endpoint for TcpLane {
             return;
         }
         for verb in verbs {
-            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, 0);
+            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, Patience::default());
         }
         self.flush();
     }

@@ -8,8 +8,8 @@ use crate::home::home_id;
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::{put_peer, take_home};
 use crate::tcp::wire::{
-    self, Fields, Framing, MAGIC, PATIENT, UNSIGNALLED, VERSION, call, put_end, reply, request,
-    status_code, status_of, take_link, take_watch,
+    self, Fields, Framing, MAGIC, PATIENT, Patience, UNSIGNALLED, VERSION, call, put_end, reply,
+    request, status_code, status_of, take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
@@ -280,7 +280,7 @@ impl Executor {
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
         let (ticket, asked_for) = (fields.u32()?, fields.u8()?);
-        let patience = if asked_for == PATIENT { Some(fields.u64()?) } else { None };
+        let patience = if asked_for == PATIENT { Some(Patience::take(&mut fields)?) } else { None };
         let count = if asked_for < PATIENT { asked_for } else { 0 };
         let is_signalled = asked_for != UNSIGNALLED;
         let only_reads = self.check_links(fields, count)?;

@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, Nanos};
 use crate::error::Garbled;
 use crate::shm::serving::{Before, LeasedEndpoint};
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{Fields, PATIENCE_MAX, take_link};
+use crate::tcp::wire::{Fields, Patience, take_link};
 use crate::verb::{MaskedCas, Verb};
 
 impl Executor {
@@ -19,7 +19,7 @@ impl Executor {
         &mut self,
         lane: LaneOf,
         seat: &Seat,
-        (ticket, patience): (u32, Nanos),
+        (ticket, patience): (u32, Patience),
         region: usize,
         fields: Fields<'_>,
     ) -> Result<bool, Garbled> {
@@ -35,8 +35,8 @@ impl Executor {
         if !is_new || holds(endpoint, addr, &op) || self.served[region].has_locals() {
             return Ok(false);
         }
-        let until = boot_time().saturating_add(patience.min(PATIENCE_MAX));
-        let held = Held { lane, ticket, op, until, link: fields.0.to_vec() };
+        let since = boot_time();
+        let held = Held { lane, ticket, op, since, patience, link: fields.0.to_vec() };
         self.held_back.add((addr.bits(), region), held);
         Ok(true)
     }
@@ -62,6 +62,7 @@ impl Executor {
                 let addr = Addr::from_bits(word.0);
                 let is_ready = seat.is_none_or(|seat| holds(&seat.endpoint, addr, &op));
                 if is_ready && let Some((word, held)) = self.held_back.take(lane) {
+                    self.held_back.moved(word, boot_time());
                     self.execute_held(word, &held, guest);
                 } else {
                     passed += 1;

@@ -12,7 +12,7 @@ use farlock_locks::{Begun, Mode, Opened};
 
 use super::Came;
 use crate::error::{AcquireError, LostReason, ReleaseError};
-use crate::protocol::HELD_BACK;
+use crate::protocol::{HELD_BACK, PATIENCE};
 use crate::session::pool::{Place, UnderWay};
 use crate::session::state::{Asking, Hold, Job, Line, Name, Patience};
 use crate::session::waiter::Who;
@@ -39,7 +39,7 @@ impl Name {
         // For one that gives up sooner a server holds nothing back.
         let is_patient = limit.is_none_or(|limit| limit >= HELD_BACK);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let begun = if is_patient { endpoint.patiently(HELD_BACK, begin) } else { begin() };
+        let begun = if is_patient { endpoint.patiently(PATIENCE, begin) } else { begin() };
         match begun {
             Ok(Begun::Posted(ticket)) => {
                 line.asking = Asking::Task;

@@ -13,7 +13,8 @@ use crate::fuzz::{Fuzzer, executions, within};
 use crate::home::home_id;
 use crate::shm::{Host, Options, Region};
 use crate::tcp::wire::{
-    FRAME_MAX, Fields, MAGIC, PATIENT, VERSION, body, call, put_ids, put_link, put_watch, request,
+    FRAME_MAX, Fields, MAGIC, PATIENT, Patience, VERSION, body, call, put_ids, put_link, put_watch,
+    request,
 };
 use crate::verb::{Link, MaskedCas, MaskedFaa, Verb};
 
@@ -49,9 +50,10 @@ fn verbs(lane: u32, links: &[Link<'_>]) -> Vec<u8> {
     })
 }
 
-fn patient(link: &Link<'_>, patience: u64) -> Vec<u8> {
+fn patient(link: &Link<'_>, patience: Patience) -> Vec<u8> {
     body(request::VERBS, |frame| {
-        put_link(frame.u32(0).u32(11).u8(PATIENT).u64(patience), link);
+        patience.put(frame.u32(0).u32(11).u8(PATIENT));
+        put_link(frame, link);
         frame
     })
 }
@@ -81,9 +83,9 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         attach(1),
         verbs(0, &links),
         verbs(1, &links[..3]),
-        patient(&links[6], u64::MAX),
-        patient(&links[6], 1),
-        patient(&links[0], 1),
+        patient(&links[6], Patience::fixed(u64::MAX)),
+        patient(&links[6], Patience { still: 1, at_most: u64::MAX }),
+        patient(&links[0], Patience::fixed(1)),
         body(request::DETACH, |frame| frame.u32(1)),
         body(request::PUBLISH, |frame| frame.u32(0).u8(1).u8(2).u64(3)),
         body(request::WAIT, |frame| {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use farlock_fabric::{
-    Addr, ConnectError, Connection as _, EndpointId, Fault, TlsFault, TlsFileFault,
+    Addr, ConnectError, Connection as _, EndpointId, Fault, TlsFault, TlsFileFault, shm,
 };
 use thiserror::Error;
 
@@ -246,29 +246,51 @@ pub struct Holders {
     lock: Option<Addr>,
     /// Of a table of ranges: which positions were asked for.
     range: Option<Range<u64>>,
-    /// By a server: which of the holders that were shown last is stopped.
+    /// By a server: what follows from the holders that were shown last.
     shown: Shown,
 }
 
-/// The process of this host that is stopped among the holders that were shown last. By a server
-/// each look takes many round trips, so what follows from those that an error has named is known
-/// from then.
+/// Why waiting for those that were shown last may not help. By a server each look takes many round
+/// trips, so what follows from those that an error has named is known from then. A word, for an
+/// error is to be small: numbers of processes have fewer bits.
 struct Shown(AtomicU32);
+
+/// What makes waiting vain.
+#[derive(Clone, Copy)]
+enum Obstacle {
+    /// Nothing that is known.
+    Nothing,
+    /// A holder is stopped, a process of this host.
+    Stopped(u32),
+    /// A holder is a process under which this one runs.
+    Above(u32),
+}
 
 impl Shown {
     /// None were shown.
     const NONE: u32 = u32::MAX;
-    /// None of those that were is such a process.
-    const NOBODY: u32 = 0;
+    /// None of those that were makes waiting vain.
+    const NOTHING: u32 = 0;
+    /// With the number of a process: this one runs under it. Without: it is stopped.
+    const ABOVE: u32 = 1 << 31;
 
-    fn set(&self, stopped: Option<u32>) {
-        self.0.store(stopped.unwrap_or(Self::NOBODY), Ordering::Relaxed);
+    fn set(&self, obstacle: Obstacle) {
+        let seen = match obstacle {
+            Obstacle::Nothing => Self::NOTHING,
+            Obstacle::Stopped(pid) => pid,
+            Obstacle::Above(pid) => pid | Self::ABOVE,
+        };
+        self.0.store(seen, Ordering::Relaxed);
     }
 
-    /// The process, if one is stopped; `None` where none were shown since.
-    fn take(&self) -> Option<Option<u32>> {
-        let seen = self.0.swap(Self::NONE, Ordering::Relaxed);
-        (seen != Self::NONE).then(|| Some(seen).filter(|pid| *pid != Self::NOBODY))
+    /// `None` where none were shown since.
+    fn take(&self) -> Option<Obstacle> {
+        match self.0.swap(Self::NONE, Ordering::Relaxed) {
+            Self::NONE => None,
+            Self::NOTHING => Some(Obstacle::Nothing),
+            pid if pid & Self::ABOVE != 0 => Some(Obstacle::Above(pid & !Self::ABOVE)),
+            pid => Some(Obstacle::Stopped(pid)),
+        }
     }
 }
 
@@ -348,21 +370,30 @@ impl Holders {
         holders
     }
 
-    /// What to do where one of them is a process of this host that is stopped: it goes on to hold
-    /// for as long as nobody has it go on. By a server that is so where the server is of this host
+    /// What to do where to wait for them may be in vain: one is a process of this host that is
+    /// stopped, and goes on to hold for as long as nobody has it go on; or this process runs under
+    /// one, which may itself wait for it. By a server that is seen where the server is of this host
     /// too; elsewhere a lease ends.
     pub fn hint(&self) -> Option<String> {
         let is_far = self.region.is_far();
         let seen = if is_far { self.shown.take() } else { None };
-        let stopped = seen.unwrap_or_else(|| stopped(&self.glimpse()))?;
-        let pid = rustix::process::Pid::from_raw(stopped.try_into().ok()?)?;
-        // A job is stopped as a group: its command goes on with it.
-        let group = rustix::process::getpgid(Some(pid)).ok()?.as_raw_nonzero();
-        let holds = if is_far { "may hold" } else { "holds" };
-        Some(format!(
-            "process {pid} is stopped, and {holds} it until it goes on: `kill -CONT -{group}`, or \
-             `fg` in its shell"
-        ))
+        let may = if is_far { "may hold" } else { "holds" };
+        match seen.unwrap_or_else(|| Obstacle::among(&self.glimpse())) {
+            Obstacle::Nothing => None,
+            Obstacle::Stopped(pid) => {
+                // A job is stopped as a group: its command goes on with it.
+                let process = rustix::process::Pid::from_raw(pid.try_into().ok()?)?;
+                let group = rustix::process::getpgid(Some(process)).ok()?.as_raw_nonzero();
+                Some(format!(
+                    "process {pid} is stopped, and {may} it until it goes on: \
+                     `kill -CONT -{group}`, or `fg` in its shell"
+                ))
+            }
+            Obstacle::Above(pid) => Some(format!(
+                "this runs under process {pid}, which {may} it: where that waits for this to end \
+                 neither would go on, and nothing need be locked again"
+            )),
+        }
     }
 
     /// Whether this is the session that the error came from.
@@ -371,9 +402,17 @@ impl Holders {
     }
 }
 
-/// The process of the first of them that is stopped.
-fn stopped(holders: &[Participant]) -> Option<u32> {
-    holders.iter().find(|holder| holder.life == Life::Stopped).map(|holder| holder.pid)
+impl Obstacle {
+    fn among(holders: &[Participant]) -> Self {
+        let is_stopped = |holder: &&Participant| holder.life == Life::Stopped;
+        let is_above = |holder: &&Participant| {
+            holder.host.is_none() && holder.pid != 0 && shm::runs_under(holder.pid)
+        };
+        if let Some(stopped) = holders.iter().find(is_stopped) {
+            return Self::Stopped(stopped.pid);
+        }
+        holders.iter().find(is_above).map_or(Self::Nothing, |above| Self::Above(above.pid))
+    }
 }
 
 /// The half sentence that names holders; empty where there are none.
@@ -381,7 +420,7 @@ impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holders = self.glimpse();
         if self.region.is_far() {
-            self.shown.set(stopped(&holders));
+            self.shown.set(Obstacle::among(&holders));
         }
         let [one, others @ ..] = holders.as_slice() else { return Ok(()) };
         let whose = if self.is_own(one) { "this very session, " } else { "" };

@@ -115,7 +115,7 @@ pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 #[cfg(shuttle)]
 pub use planted::Planted;
-pub use process::{KEEPERS_MAX, RunState};
+pub use process::{KEEPERS_MAX, RunState, runs_under};
 pub use region::{Options, REGION, Region};
 pub use wait::park_all;
 pub use wide::Wide;

@@ -108,6 +108,15 @@ impl RunState {
     }
 }
 
+/// Whether this process was begun by the one of this number, or by one that was, as far as it can
+/// see those between.
+pub fn runs_under(pid: u32) -> bool {
+    let parent = |of: &u64| Stat::of(&of.to_string())?.number(Stat::PARENT);
+    let own = u64::from(std::process::id());
+    // A number may have been given to another meanwhile: no chain is longer than this.
+    std::iter::successors(parent(&own), parent).take(1000).any(|above| above == u64::from(pid))
+}
+
 /// Whether a process goes on of which the first thread has ended.
 fn has_running_threads(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -136,6 +145,7 @@ struct Stat(String);
 
 impl Stat {
     const STATE: usize = 0;
+    const PARENT: usize = 1;
     const FLAGS: usize = 6;
     const STARTED: usize = 19;
 

@@ -62,6 +62,25 @@ fn how_a_stopped_holder_goes_on_is_said() {
     holder.wait().unwrap();
 }
 
+/// A command that asks for the lock under which it runs was told to wait for it, which is for ever.
+#[test]
+fn a_command_is_told_that_it_runs_under_the_holder() {
+    let stage = Stage::new();
+    let program = env!("CARGO_BIN_EXE_farlock");
+    // Under another shell's holder one is to wait.
+    let mut holder = stage.hold("b", "sleep 60");
+    for limit in [&["-n"][..], &["-w", "0.1"]] {
+        let inner = [&[program, "lock", "a"], limit, &["--", "true"]].concat();
+        let outer = [&["lock", "a", "--"], &inner[..]].concat();
+        let (status, _, said) = stage.run(&outer);
+        assert!(status == 1 && said.contains("hint: this runs under process"), "{said}");
+        let (status, _, said) = stage.run(&[&["lock", "b"], limit, &["--", "true"]].concat());
+        assert!(status == 1 && said.contains("hint: wait"), "{said}");
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
 #[test]
 fn the_status_of_the_command_is_returned() {
     let stage = Stage::new();

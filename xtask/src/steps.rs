@@ -116,7 +116,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 13,
+        cap_minutes: 12,
         commands: &[
             "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run",
             // Of both default packages, for their features together: as `lab!` runs it.
@@ -143,7 +143,7 @@ pub(crate) const CI: &[Step] = &[
         name: "suites",
         title: "unit, integration and documentation tests, and histories of the key-value store \
                 under faults at every verb",
-        cap_minutes: 9,
+        cap_minutes: 8,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip. All packages at
@@ -221,7 +221,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "checker",
         title: "every schedule in the small, faults without end in the large, planted bugs found",
-        cap_minutes: 5,
+        cap_minutes: 6,
         commands: &[
             check!("museum"),
             // What takes longest of locks on ranges is in the step `ranges`.
@@ -318,7 +318,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "ranges",
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
-        cap_minutes: 3,
+        cap_minutes: 4,
         commands: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1:tokens=no"),

@@ -1,5 +1,7 @@
 //! Changes with a fencing token.
 
+use std::time::Duration;
+
 use farlock_locks::Token;
 
 use super::Kv;
@@ -12,9 +14,8 @@ use super::wish;
 ///
 /// A key that was written with a later token is not changed: [`KvError::StaleToken`]. One that is
 /// changed is *fenced* from then on, and keeps the highest token for good: without one it is not
-/// changed any more. What is written stays until it is removed, also where it was to end by itself
-/// before. An operation that changes nothing, as the insertion of what is there, leaves the token
-/// that the key had.
+/// changed any more. An ephemeral value that is changed is none any more, and stays. An operation
+/// that changes nothing, as the insertion of what is there, leaves the token that the key had.
 #[derive(Clone, Copy, Debug)]
 pub struct Fenced<'k> {
     kv: &'k Kv,
@@ -75,6 +76,20 @@ impl Fenced<'_> {
         self.kv.change(key.as_ref(), Some(self.token), wish)
     }
 
+    /// As [`Kv::put_for`]: what it gets ends, the token stays.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn put_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<(), KvError> {
+        let term = self.kv.term(key.as_ref(), time)?;
+        self.kv.change(key.as_ref(), Some(self.token), wish::put(value.as_ref(), term))
+    }
+
     /// As [`Kv::insert`].
     ///
     /// # Errors
@@ -84,12 +99,41 @@ impl Fenced<'_> {
         self.kv.change(key.as_ref(), Some(self.token), wish)
     }
 
+    /// As [`Kv::insert_for`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn insert_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        let term = self.kv.term(key.as_ref(), time)?;
+        self.kv.change(key.as_ref(), Some(self.token), wish::insert(value.as_ref(), term))
+    }
+
     /// As [`Kv::replace`].
     ///
     /// # Errors
     /// See [`KvError`].
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.kv.change(key.as_ref(), Some(self.token), wish::replace(value.as_ref()))
+        let wish = wish::replace(value.as_ref(), Term::default());
+        self.kv.change(key.as_ref(), Some(self.token), wish)
+    }
+
+    /// As [`Kv::replace_for`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn replace_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        let term = self.kv.term(key.as_ref(), time)?;
+        self.kv.change(key.as_ref(), Some(self.token), wish::replace(value.as_ref(), term))
     }
 
     /// As [`Kv::compare_and_set`].

@@ -151,11 +151,15 @@ impl Kv {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<(), KvError> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let part = self.part_of(key)?;
+        let term = self.term(key.as_ref(), time)?;
+        self.change(key.as_ref(), None, wish::put(value.as_ref(), term))
+    }
+
+    /// When a value of this key ends that is put now and stays for so long.
+    pub(super) fn term(&self, key: &[u8], time: Duration) -> Result<Term, KvError> {
         let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
-        let until = Some(part.now().saturating_add(time));
-        part.change(key, None, wish::put(value, Term { until, owner: None }))
+        let until = Some(self.part_of(key)?.now().saturating_add(time));
+        Ok(Term { until, owner: None })
     }
 
     /// Gives a key that has no value this one. Returns whether it had none.
@@ -166,12 +170,40 @@ impl Kv {
         self.change(key.as_ref(), None, wish::insert(value.as_ref(), Term::default()))
     }
 
+    /// The same, for so long, as [`Kv::put_for`]: of many that ask one has it, and for that time.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn insert_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        let term = self.term(key.as_ref(), time)?;
+        self.change(key.as_ref(), None, wish::insert(value.as_ref(), term))
+    }
+
     /// Gives a key that has a value another one. Returns whether it had one.
     ///
     /// # Errors
     /// See [`KvError`].
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.change(key.as_ref(), None, wish::replace(value.as_ref()))
+        self.change(key.as_ref(), None, wish::replace(value.as_ref(), Term::default()))
+    }
+
+    /// The same, for so long, as [`Kv::put_for`]: also of one that was to end sooner or later.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn replace_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        let term = self.term(key.as_ref(), time)?;
+        self.change(key.as_ref(), None, wish::replace(value.as_ref(), term))
     }
 
     /// Gives a key another value if it has the one that is expected; when it ends stays. Returns

@@ -201,8 +201,9 @@ impl Part {
                 refused(KvError::TooLong { bytes: value.len() })
             }
             (Ok(Wish::Put(value, term, answer)), token) => {
-                // What is written with a token stays.
-                let term = if token.is_some() { Term::default() } else { term };
+                // A key with a token outlives whatever it was to end with.
+                let owner = term.owner.filter(|_| token.is_none());
+                let term = Term { owner, ..term };
                 Decision::Put(Stored::new(&value, term, token).encode(), Ok(answer))
             }
             (Ok(Wish::Remove(answer)), Some(token)) => {

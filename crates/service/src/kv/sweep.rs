@@ -1,6 +1,7 @@
 //! Freeing what has ended.
 
 use farlock_fabric::Nanos;
+use farlock_locks::Token;
 
 use super::Kv;
 use super::error::KvError;
@@ -35,25 +36,30 @@ impl Part {
                 let Some(stored) = Stored::decode(&bytes) else { continue };
                 let has_ended = stored.data(|_| false).is_some()
                     && stored.data(|term| self.has_ended(term)).is_none();
-                if has_ended && stored.token.is_none() {
-                    freed += u64::from(self.free(&key)?);
+                if has_ended {
+                    freed += u64::from(self.free(&key, stored.token)?);
                 }
             }
         }
         Ok(freed)
     }
 
-    /// Frees what a key has if it has ended. It may have got another value meanwhile.
-    fn free(&self, key: &[u8]) -> Result<bool, KvError> {
-        let freed = self.change(key, None, |old| {
+    /// Frees what a key has if it has ended, but for this token. It may have got another value
+    /// meanwhile.
+    fn free(&self, key: &[u8], token: Option<Token>) -> Result<bool, KvError> {
+        let freed = self.change(key, token, |old| {
             Ok(match old {
                 None => Wish::Remove(true),
                 Some(_) => Wish::Leave(false),
             })
         });
         match freed {
-            // It has a token by now, or is damaged: that is nothing of this one's.
-            Err(KvError::Fenced { .. } | KvError::Corrupt) => Ok(false),
+            // It has another token by now, or is damaged: that is nothing of this one's.
+            Err(KvError::Fenced { .. } | KvError::StaleToken { .. } | KvError::Corrupt) => {
+                Ok(false)
+            }
+            // There is no room to say that its token stays.
+            Err(KvError::Full { .. }) if token.is_some() => Ok(false),
             freed => freed,
         }
     }
@@ -66,6 +72,8 @@ impl Part {
         if self.swept_at.get().is_some_and(is_recent) {
             return Err(error);
         }
+        // What keeps its token needs a little itself, and may find the store full again.
+        self.swept_at.set(Some(now));
         let freed = self.sweep()?;
         self.swept_at.set((freed <= LITTLE).then_some(now));
         if freed == 0 { Err(error) } else { Ok(()) }

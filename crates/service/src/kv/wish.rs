@@ -29,10 +29,13 @@ pub(super) fn insert<'v>(
 }
 
 /// It gets this value if it has another one.
-pub(super) fn replace<'v>(value: &'v [u8]) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+pub(super) fn replace<'v>(
+    value: &'v [u8],
+    term: Term,
+) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
     move |old| {
         Ok(match old {
-            Some(_) => Wish::Put(value.into(), Term::default(), true),
+            Some(_) => Wish::Put(value.into(), term, true),
             None => Wish::Leave(false),
         })
     }

@@ -235,19 +235,47 @@ fn whatever_changes_a_key_does_so_with_a_token() {
     assert!(now.remove("k").unwrap() && !now.remove("k").unwrap());
     assert!(stale(old.insert("k", "x")), "the token outlives the value");
 
-    // What was to end by itself stays, once it is fenced.
+    // A token changes nothing about when a value ends, but that an ephemeral one stays.
     for key in ["timed", "judge"] {
         kv.put_for(key, "1", Duration::from_millis(300)).unwrap();
     }
     assert_eq!(now.add("timed", 1).unwrap(), 2);
+    assert!(now.compare_and_set("judge", "1", "2").unwrap());
     kv.another().unwrap().put_ephemeral("owned", "1").unwrap();
     assert!(now.compare_and_set("owned", "1", "2").unwrap());
     let other = stage.session().kv("t").unwrap();
     drop(kv);
-    stage.until(|| other.get("judge").unwrap().is_none());
-    for key in ["timed", "owned"] {
-        assert_eq!(other.get(key).unwrap().unwrap(), b"2", "{key}");
-        assert_eq!(other.time_left(key).unwrap(), Some(None));
+    stage.until(|| other.get("judge").unwrap().is_none() && other.get("timed").unwrap().is_none());
+    assert_eq!(other.get("owned").unwrap().unwrap(), b"2");
+    assert_eq!(other.time_left("owned").unwrap(), Some(None));
+}
+
+#[test]
+fn a_value_with_a_token_may_end_and_its_token_stays() {
+    let stage = Stage::new();
+    let kv = stage.session().kv("t").unwrap();
+    let [old, now] = [5_u64, 9].map(|number| kv.fenced(Token::from(number)));
+    let [short, long] = [Duration::from_millis(200), Duration::from_secs(1000)];
+    let is_long = |key: &str| kv.time_left(key).unwrap().unwrap().is_some_and(|left| left > short);
+    now.put_for("put", vec![7; 5000], short).unwrap();
+    assert!(now.insert_for("inserted", "1", short).unwrap());
+    assert!(!now.insert_for("put", "2", long).unwrap());
+    kv.put("replaced", "1").unwrap();
+    assert!(now.replace_for("replaced", "2", short).unwrap());
+    assert!(!now.replace_for("none", "2", short).unwrap());
+    assert!(
+        kv.insert_for("plain", "1", short).unwrap() && !kv.insert_for("plain", "2", long).unwrap()
+    );
+    assert!(kv.replace_for("plain", "3", long).unwrap() && is_long("plain"));
+    assert!(!kv.replace_for("none", "3", long).unwrap());
+    let ended = |key: &&str| kv.get(key).unwrap().is_none();
+    stage.until(|| ["put", "inserted", "replaced"].iter().all(ended));
+    // Their memory comes back, their tokens do not.
+    assert_eq!((kv.sweep().unwrap(), kv.sweep().unwrap()), (3, 0));
+    for key in ["put", "inserted", "replaced"] {
+        let refused = old.insert_for(key, "late", long);
+        assert!(matches!(refused, Err(KvError::StaleToken { .. })), "{key}: {refused:?}");
+        assert!(now.insert_for(key, "again", long).unwrap() && is_long(key), "{key}");
     }
 }
 
@@ -440,6 +468,12 @@ fn the_command_stores_and_prints() {
     assert_eq!((run(&["cas", "k", "x", "y"]).0, run(&["cas", "k", "v w", "y"]).0), (1, 0));
     assert_eq!(run(&["put", "--ttl", "1000", "t", "v"]).0, 0);
     assert!(says(&["ttl", "t"]).starts_with("999."));
+    assert_eq!(run(&["put", "--new", "--ttl", "1000", "t", "v"]).0, 1);
+    assert_eq!(run(&["put", "--new", "--ttl", "1000", "once", "v"]).0, 0);
+    assert_eq!(run(&["put", "--replace", "--ttl", "1000", "once", "w"]).0, 0);
+    assert_eq!(run(&["put", "--token", "7", "--ttl", "1000", "once", "x"]).0, 0);
+    assert!(says(&["ttl", "once"]).starts_with("999."));
+    assert_eq!(run(&["del", "--token", "7", "once"]).0, 0);
     assert_eq!(says(&["ttl", "k"]), "forever\n");
     assert_eq!(run(&["put", "--token", "9", "f", "v"]).0, 0);
     let (status, _, complaint) = run(&["put", "--token", "8", "f", "v"]);
@@ -556,13 +590,14 @@ fn what_is_dumped_can_be_loaded() {
     }
     kv.put_for("ends", "v", Duration::from_secs(1000)).unwrap();
     kv.put_fenced("fenced", "v", Token::from(5)).unwrap();
+    kv.fenced(Token::from(5)).put_for("both", "v", Duration::from_secs(1000)).unwrap();
     kv.put_fenced("gone", "v", Token::from(5)).unwrap();
     kv.remove_fenced("gone", Token::from(6)).unwrap();
     let file = stage.file("dump");
     let file = file.to_str().unwrap();
     assert_eq!(stage.run(&["kv", "dump", "-s", "one", file]).0, 0);
     let (status, _, said) = stage.run(&["kv", "load", "-s", "two", file]);
-    assert!(status == 0 && said.contains("3003 pairs"), "{said}");
+    assert!(status == 0 && said.contains("3004 pairs"), "{said}");
     let two = Kv::open(&stage.options(), "two").unwrap();
     let pairs = |kv: &Kv| {
         let mut pairs: Vec<_> = kv

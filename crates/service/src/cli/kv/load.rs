@@ -204,7 +204,10 @@ fn damaged() -> Failure {
 
 fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
     match (pair.value, pair.token) {
-        (Some(value), Some(token)) => store.put_fenced(pair.key, value, token)?,
+        (Some(value), Some(token)) => match pair.time_left {
+            Some(time) => store.fenced(token).put_for(pair.key, value, time)?,
+            None => store.put_fenced(pair.key, value, token)?,
+        },
         (None, Some(token)) => drop(store.remove_fenced(pair.key, token)?),
         (value, None) => {
             let value = value.unwrap_or_default();

@@ -88,16 +88,16 @@ struct MadeArg {
 #[derive(Debug, clap::Args)]
 struct How {
     /// Only if the key has no value.
-    #[arg(long, conflicts_with_all = ["replace", "ttl"])]
+    #[arg(long, conflicts_with = "replace")]
     new: bool,
     /// Only if the key has a value.
-    #[arg(long, conflicts_with = "ttl")]
+    #[arg(long)]
     replace: bool,
     /// For so many seconds, fractions allowed.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// With this fencing token, as FARLOCK_TOKEN has it.
-    #[arg(long, value_name = "TOKEN", value_parser = token, conflicts_with = "ttl")]
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
     token: Option<u64>,
 }
 
@@ -563,17 +563,49 @@ fn swap(
 }
 
 fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure> {
-    let fenced = how.token.map(|token| store.fenced(token.into()));
-    match (fenced, how.ttl) {
-        (_, Some(time)) => Ok(store.put_for(key, value, time)?),
-        (None, _) if how.new => is_put(store.insert(key, value)?, || has_a_value(key)),
-        (None, _) if how.replace => is_put(store.replace(key, value)?, || no_such_key(key)),
-        (None, _) => Ok(store.put(key, value)?),
-        (Some(fenced), _) if how.new => is_put(fenced.insert(key, value)?, || has_a_value(key)),
-        (Some(fenced), _) if how.replace => {
-            is_put(fenced.replace(key, value)?, || no_such_key(key))
+    let value = &value;
+    match (how.token.map(|token| store.fenced(token.into())), how.ttl) {
+        (None, None) => how.put(
+            key,
+            || store.put(key, value),
+            || store.insert(key, value),
+            || store.replace(key, value),
+        ),
+        (None, Some(time)) => how.put(
+            key,
+            || store.put_for(key, value, time),
+            || store.insert_for(key, value, time),
+            || store.replace_for(key, value, time),
+        ),
+        (Some(fenced), None) => how.put(
+            key,
+            || fenced.put(key, value),
+            || fenced.insert(key, value),
+            || fenced.replace(key, value),
+        ),
+        (Some(fenced), Some(time)) => how.put(
+            key,
+            || fenced.put_for(key, value, time),
+            || fenced.insert_for(key, value, time),
+            || fenced.replace_for(key, value, time),
+        ),
+    }
+}
+
+impl How {
+    /// Stores in the one of these ways that is asked for.
+    fn put(
+        &self,
+        key: &[u8],
+        put: impl FnOnce() -> Result<(), KvError>,
+        insert: impl FnOnce() -> Result<bool, KvError>,
+        replace: impl FnOnce() -> Result<bool, KvError>,
+    ) -> Result<(), Failure> {
+        match (self.new, self.replace) {
+            (true, _) => is_put(insert()?, || has_a_value(key)),
+            (_, true) => is_put(replace()?, || no_such_key(key)),
+            _ => Ok(put()?),
         }
-        (Some(fenced), _) => Ok(fenced.put(key, value)?),
     }
 }
 

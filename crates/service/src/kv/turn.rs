@@ -12,7 +12,9 @@
 //! And a client that only ever wins looks now and then whether others are in line.
 //!
 //! Turns decide who tries when, and nothing about what is right. A holder that is stopped, or has
-//! lost its lock, delays others for as long as they have patience.
+//! lost its lock, delays each of the others until they have no more patience with its line: then
+//! they form another one, by the next lock. They try the first again now and then, which may have
+//! stood still since they are quicker than the one that has the turn there.
 //!
 //! In memory of this host no client takes turns: a change takes less than a microsecond there, and
 //! to wake a waiter fifty.
@@ -20,7 +22,7 @@
 use std::cell::{Cell, RefCell};
 
 use farlock_fabric::tcp::Patience;
-use farlock_fabric::{Endpoint as _, Fault, Origin, Verb};
+use farlock_fabric::{Addr, Endpoint as _, Fault, Nanos, Origin, Verb};
 use farlock_kv::Shape;
 use farlock_kv::sync::{CreditRules, Credits, Effect, Ended, Entered, Scheme};
 use farlock_locks::{Begun, Closed, Mode, Opened, Options, Seat, within};
@@ -40,8 +42,16 @@ const MISSES_BETWEEN: u32 = 8;
 const LUCK_MAX: u32 = 31;
 
 /// How long a client waits in a line that does not move, and a server for it in all, in
-/// nanoseconds; then it goes on without a turn.
-const PATIENCE: Patience = Patience { still: 10_000_000, at_most: 1_000_000_000 };
+/// nanoseconds; then it gets in another one.
+const PATIENCE: Patience = Patience { still: 10_000_000, at_most: 200_000_000 };
+
+/// So many lines a key has, of which the first that moves is taken; where none does an operation
+/// goes on without a turn.
+const LINES: u64 = 3;
+
+/// How long a client that has left a key's first line takes another one, in nanoseconds, until it
+/// waits in the first again; twice as long each time that this one does not move, up to the second.
+const AWAY_NS: [Nanos; 2] = [100_000_000, 1_600_000_000];
 
 /// The turns of one client.
 pub(super) struct Turns {
@@ -51,6 +61,19 @@ pub(super) struct Turns {
     credits: RefCell<Credits>,
     /// How many changes in a row were lucky, and of which key.
     luck: Cell<(u64, u32)>,
+    stuck: Cell<Option<Stuck>>,
+}
+
+/// What a client knows of lines that do not move.
+#[derive(Clone, Copy)]
+struct Stuck {
+    /// Of this key.
+    hash: u64,
+    /// So many of them, from the first on.
+    lines: u64,
+    /// For how long it leaves the first alone, and until when.
+    away_ns: Nanos,
+    until: Nanos,
 }
 
 /// How an operation tries.
@@ -62,7 +85,7 @@ pub(super) struct Turn {
 enum Role {
     /// It stands in no line.
     Optimist,
-    /// Its line does not move.
+    /// No line moves.
     Impatient,
     /// It has the lock.
     Holder { has_waited: bool },
@@ -75,7 +98,7 @@ impl Turns {
         let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
         let seat = Seat::new(lane, kind, Options::from(origin));
         let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
-        Self { seat, is_far, shape, credits, luck: Cell::default() }
+        Self { seat, is_far, shape, credits, luck: Cell::default(), stuck: Cell::default() }
     }
 
     /// Whether it is to stand in line for this key.
@@ -92,48 +115,89 @@ impl Turns {
         }
     }
 
-    /// Whether others have a turn at this key, or wait for one.
+    /// Whether others have a turn at this key, or wait for one, in the line that it would take.
     async fn is_awaited(&self, hash: u64) -> Result<bool, Fault> {
-        Ok(lock_protocol(true).is_contended(self.word(hash).await?))
+        let line = self.line(hash, self.stuck_lines(hash));
+        Ok(lock_protocol(true).is_contended(self.word(line).await?))
     }
 
-    /// The lock of this key's line.
-    async fn word(&self, hash: u64) -> Result<u128, Fault> {
-        let (lane, addr) = (self.endpoint(), self.shape.turn(hash));
-        lane.verb(Verb::Read { addr, words: 2 }).await?;
+    /// The lock of a key's line.
+    fn line(&self, hash: u64, number: u64) -> Addr {
+        self.shape.turn(hash.wrapping_add(number))
+    }
+
+    async fn word(&self, line: Addr) -> Result<u128, Fault> {
+        let lane = self.endpoint();
+        lane.verb(Verb::Read { addr: line, words: 2 }).await?;
         let mut words = [0; 2];
         lane.copy_read(0, &mut words);
         Ok(u128::from(words[0]) | u128::from(words[1]) << 64)
     }
 
+    /// How many lines of this key are not to be tried now.
+    fn stuck_lines(&self, hash: u64) -> u64 {
+        let stuck = self.stuck.get().filter(|stuck| stuck.hash == hash);
+        stuck.filter(|stuck| self.endpoint().now() < stuck.until).map_or(0, |stuck| stuck.lines)
+    }
+
+    /// A line of this key does not move.
+    fn note_stuck(&self, hash: u64, number: u64) {
+        let now = self.endpoint().now();
+        let [shortest, longest] = AWAY_NS;
+        let before = self.stuck.get().filter(|stuck| stuck.hash == hash);
+        let stuck = match before {
+            Some(before) if number > 0 => Stuck { lines: number + 1, ..before },
+            before => {
+                let twice = |before: Stuck| (2 * before.away_ns).min(longest);
+                let away_ns = before.map_or(shortest, twice);
+                Stuck { hash, lines: 1, away_ns, until: now.saturating_add(away_ns) }
+            }
+        };
+        self.stuck.set(Some(stuck));
+    }
+
     async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
-        let (lane, lock, begun_at) =
-            (self.endpoint(), self.shape.turn(hash), self.endpoint().now());
-        let begin = || self.seat.begin_open(lock, Mode::Exclusive);
+        for number in self.stuck_lines(hash)..LINES {
+            if let Some(has_waited) = self.line_up_in(self.line(hash, number)).await? {
+                if number == 0 {
+                    self.stuck.set(None);
+                }
+                return Ok(Role::Holder { has_waited });
+            }
+            self.note_stuck(hash, number);
+        }
+        self.stuck.set(None);
+        Ok(Role::Impatient)
+    }
+
+    /// Waits for a turn in this line, and tells whether it had to. `None`: it does not move.
+    async fn line_up_in(&self, line: Addr) -> Result<Option<bool>, Fault> {
+        let (lane, begun_at) = (self.endpoint(), self.endpoint().now());
+        let begin = || self.seat.begin_open(line, Mode::Exclusive);
         let opened = match lane.patiently(PATIENCE, begin)? {
             Begun::Done(opened) => opened,
             Begun::Posted(ticket) => self.seat.end_open(lane.complete(ticket))?,
         };
         if opened == Opened::Held {
-            return Ok(Role::Holder { has_waited: false });
+            return Ok(Some(false));
         }
         let is_granted = match lane.now().saturating_sub(begun_at) < PATIENCE.still {
-            true => self.stand_in_line(hash).await?,
+            true => self.stand_in(line).await?,
             // The server has waited for it.
             false => self.withdraw().await?,
         };
-        Ok(if is_granted { Role::Holder { has_waited: true } } else { Role::Impatient })
+        Ok(is_granted.then_some(true))
     }
 
     /// Waits where no server does, beside processes of its host. `false`: the line does not move.
-    async fn stand_in_line(&self, hash: u64) -> Result<bool, Fault> {
+    async fn stand_in(&self, line: Addr) -> Result<bool, Fault> {
         let mut turns = None;
         loop {
             if let Some(waited) = within(self.endpoint(), PATIENCE.still, self.seat.wait()).await {
                 return waited;
             }
-            let count = (LOCK_KIND.count)(self.word(hash).await?);
-            if turns.replace(count) == Some(count) {
+            let given = (LOCK_KIND.count)(self.word(line).await?);
+            if turns.replace(given) == Some(given) {
                 return self.withdraw().await;
             }
         }

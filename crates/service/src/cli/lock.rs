@@ -62,7 +62,7 @@ pub(super) struct Args {
     /// Lock LEN positions of the table of ranges NAME, from START on; LEN 0 is up to the end.
     /// Commands whose ranges do not overlap run at the same time. A table of ranges and a lock may
     /// have the same name, and have nothing to do with each other.
-    #[arg(short, long, value_name = "START:LEN", value_parser = range)]
+    #[arg(short, long, value_name = "START:LEN", value_parser = range, allow_hyphen_values = true)]
     range: Option<Range<u64>>,
     /// Ranges that share a unit of so many positions exclude each other; all users of a table must
     /// agree. It has 268 million units, the last of which stands for all positions behind it too.

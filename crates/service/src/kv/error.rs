@@ -156,9 +156,12 @@ pub enum KvError {
         /// The highest token that it was written with.
         seen: Token,
     },
-    /// The value is not a decimal number, or the sum has no room in 64 bits.
-    #[error("the value is not a number from -2^63 to 2^63 - 1, or would not be one any more")]
+    /// The value is not a decimal number.
+    #[error("the value is not a number from -2^63 to 2^63 - 1")]
     NotANumber,
+    /// The sum has no room in 64 bits. The number stays as it is.
+    #[error("the sum would not be a number from -2^63 to 2^63 - 1")]
+    Overflow,
     /// There is no memory for the pair. Nothing is lost.
     #[error("the store is full")]
     Full {
@@ -214,6 +217,7 @@ impl KvError {
             Self::StaleToken { .. } => "stale-token",
             Self::Fenced { .. } => "fenced",
             Self::NotANumber => "not-a-number",
+            Self::Overflow => "overflow",
             Self::Full { .. } => "store-full",
             Self::Collides => "keys-collide",
             Self::Busy => "busy",
@@ -268,6 +272,7 @@ impl KvError {
             Self::StaleToken { .. } => "acquire the lock again: another holder has had it since",
             Self::Fenced { .. } => "write it with the token of the lock that guards it",
             Self::NotANumber => "write a decimal number first, to which this can be added",
+            Self::Overflow => "add less, or begin anew: `kv put` writes another number",
             Self::Full { source: None } => "remove what is not needed, or use another store",
             Self::Collides => "use other keys: whatever makes these keys makes them alike",
             Self::Busy => "try again",

@@ -150,6 +150,18 @@ impl Fenced<'_> {
         self.kv.change(key.as_ref(), Some(self.token), wish)
     }
 
+    /// As [`Kv::update_with`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn update_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>, KvError> {
+        self.kv.change(key.as_ref(), Some(self.token), wish::update(change))
+    }
+
     /// As [`Kv::add`].
     ///
     /// # Errors

@@ -221,6 +221,33 @@ impl Kv {
         self.change(key.as_ref(), None, wish)
     }
 
+    /// Gives a key what `change` makes of its value, and returns that: `None` is no value, before
+    /// or after. When it ends stays. Where others change the key meanwhile, `change` is called
+    /// again with what they have made of it; what it returned last is what the key gets. So it
+    /// should do nothing else, and nothing by this handle.
+    ///
+    /// Of a key that many change, it is told the value when it is this client's turn: a loop of
+    /// [`Kv::get`] and [`Kv::compare_and_set`] has read before, and may miss for ever.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), farlock::KvError> {
+    /// # let jobs = farlock::Kv::open(&farlock::RegionOptions::for_user(), "jobs")?;
+    /// let longer = |list: Option<&[u8]>| Some([list.unwrap_or_default(), b"one more\n"].concat());
+    /// jobs.update_with("waiting", longer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn update_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>, KvError> {
+        self.change(key.as_ref(), None, wish::update(change))
+    }
+
     /// Adds to a key's number and returns the sum; when it ends stays. A number is decimal text,
     /// from -2^63 to 2^63 - 1; a key that has no value counts as 0.
     ///

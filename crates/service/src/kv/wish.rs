@@ -59,8 +59,22 @@ pub(super) fn add(by: i64) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, i6
     move |old| {
         let none = (Some(0), Term::default());
         let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
-        let sum = old.and_then(|old| old.checked_add(by)).ok_or(KvError::NotANumber)?;
+        let old = old.ok_or(KvError::NotANumber)?;
+        let sum = old.checked_add(by).ok_or(KvError::Overflow)?;
         Ok(Wish::Put(sum.to_string().into_bytes().into(), term, sum))
+    }
+}
+
+/// It gets what is made of the value that it has, if that is anything; when it ends stays.
+pub(super) fn update(
+    mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, Option<Vec<u8>>> {
+    move |old| {
+        let (old, term) = old.map_or((None, Term::default()), |(old, term)| (Some(old), term));
+        Ok(match change(old) {
+            Some(new) => Wish::Put(new.clone().into(), term, Some(new)),
+            None => Wish::Remove(None),
+        })
     }
 }
 

@@ -102,7 +102,7 @@ fn each_operation_does_what_its_name_says() {
     kv.put("text", "x").unwrap();
     assert!(matches!(kv.add("text", 1), Err(KvError::NotANumber)));
     kv.put("big", i64::MAX.to_string()).unwrap();
-    assert!(matches!(kv.add("big", 1), Err(KvError::NotANumber)));
+    assert!(matches!(kv.add("big", 1), Err(KvError::Overflow)));
     assert_eq!(kv.get("big").unwrap().unwrap(), i64::MAX.to_string().into_bytes());
     // Every handle and session sees the same; another store has its own.
     let again = stage.session().kv("t").unwrap();
@@ -277,6 +277,35 @@ fn a_value_with_a_token_may_end_and_its_token_stays() {
         assert!(matches!(refused, Err(KvError::StaleToken { .. })), "{key}: {refused:?}");
         assert!(now.insert_for(key, "again", long).unwrap() && is_long(key), "{key}");
     }
+}
+
+#[test]
+fn a_value_is_made_of_the_one_before() {
+    let stage = Stage::new();
+    let kv = stage.session().kv("t").unwrap();
+    let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"x"].concat());
+    assert_eq!(kv.update_with("k", longer).unwrap().unwrap(), b"x");
+    assert_eq!(kv.update_with("k", longer).unwrap().unwrap(), b"xx");
+    assert_eq!(kv.update_with("k", |_| None).unwrap(), None);
+    assert_eq!((kv.get("k").unwrap(), kv.update_with("k", |_| None).unwrap()), (None, None));
+    kv.put_for("k", "y", Duration::from_secs(1000)).unwrap();
+    assert_eq!(kv.update_with("k", longer).unwrap().unwrap(), b"yx");
+    assert!(kv.time_left("k").unwrap().unwrap().is_some());
+    let [old, now] = [5_u64, 9].map(|number| kv.fenced(Token::from(number)));
+    assert_eq!(now.update_with("k", longer).unwrap().unwrap(), b"yxx");
+    assert!(matches!(old.update_with("k", longer), Err(KvError::StaleToken { .. })));
+    // Nothing that others do meanwhile is lost.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let kv = kv.another().unwrap();
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    kv.update_with("long", longer).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(kv.get("long").unwrap().unwrap().len(), 1000);
 }
 
 #[test]

@@ -97,7 +97,7 @@ struct How {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// With this fencing token, as FARLOCK_TOKEN has it.
-    #[arg(long, value_name = "TOKEN", value_parser = token)]
+    #[arg(long, value_name = "TOKEN", value_parser = token, allow_negative_numbers = true)]
     token: Option<u64>,
 }
 
@@ -169,7 +169,7 @@ enum Action {
         #[arg(value_name = "KEY", required = true)]
         keys: Vec<OsString>,
         /// With this fencing token.
-        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        #[arg(long, value_name = "TOKEN", value_parser = token, allow_negative_numbers = true)]
         token: Option<u64>,
         #[command(flatten)]
         written: Written,
@@ -184,7 +184,7 @@ enum Action {
         #[arg(default_value_t = 1, value_parser = addend, allow_negative_numbers = true)]
         by: i64,
         /// With this fencing token.
-        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        #[arg(long, value_name = "TOKEN", value_parser = token, allow_negative_numbers = true)]
         token: Option<u64>,
         #[command(flatten)]
         written: Written,
@@ -202,7 +202,7 @@ enum Action {
         #[arg(allow_hyphen_values = true)]
         value: OsString,
         /// With this fencing token.
-        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        #[arg(long, value_name = "TOKEN", value_parser = token, allow_negative_numbers = true)]
         token: Option<u64>,
         #[command(flatten)]
         written: Written,
@@ -293,6 +293,7 @@ impl From<KvError> for Failure {
             KvError::StaleToken { .. }
             | KvError::Fenced { .. }
             | KvError::NotANumber
+            | KvError::Overflow
             | KvError::OtherIndex { .. }
             | KvError::OtherPart { .. }
             | KvError::ForeignPart { .. }

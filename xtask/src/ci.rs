@@ -20,9 +20,10 @@ use crate::reasons::Reasons;
 use crate::skips::{self, Skip};
 use crate::steps::Step;
 
-/// Of what the steps before it have left of their caps, so much any step may use: one machine is
-/// slower than another, and so is one hour. The whole is none the longer.
-const LENT: Duration = Duration::from_secs(60);
+/// Of what the steps before it have left of their caps, so much any step may use, as caps are where
+/// they hold as written: one machine is slower than another, and so is one hour. The whole is none
+/// the longer.
+const LENT: Duration = Duration::from_secs(120);
 
 /// Where and how steps run.
 pub(crate) struct Runner<'a> {
@@ -97,7 +98,8 @@ impl Runner<'_> {
         for &step in steps {
             let left = whole.map_or(Duration::MAX, |w| w.saturating_sub(begun.elapsed()));
             let cap = self.pace.stretch(step.cap());
-            let row = self.step(step, left.min(most(cap, spare)), &allowed);
+            let most = most(cap, spare, self.pace.stretch(LENT));
+            let row = self.step(step, left.min(most), &allowed);
             spare = (spare + cap).saturating_sub(row.elapsed);
             (self.print)(Stream::Out, &row.line());
             rows.push(row);
@@ -169,9 +171,10 @@ impl Runner<'_> {
     }
 }
 
-/// How long a step of this cap may take where those before it have left so much of theirs.
-fn most(cap: Duration, spare: Duration) -> Duration {
-    cap + spare.min(LENT)
+/// How long a step of this cap may take where those before it have left so much of theirs, and so
+/// much may be lent.
+fn most(cap: Duration, spare: Duration, lent: Duration) -> Duration {
+    cap + spare.min(lent)
 }
 
 /// A step whose skips are not all on the list fails. One that skips itself, by its own name, has
@@ -295,11 +298,11 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_use_a_minute_that_was_left_and_no_more() {
-        let minutes = |count| LENT * count;
-        assert_eq!(most(minutes(2), Duration::ZERO), minutes(2));
-        assert_eq!(most(minutes(2), LENT / 2), minutes(2) + LENT / 2);
-        assert_eq!(most(minutes(2), minutes(7)), minutes(3));
+    fn a_step_may_use_what_was_left_and_may_be_lent_and_no_more() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert_eq!(most(minutes(2), Duration::ZERO, minutes(2)), minutes(2));
+        assert_eq!(most(minutes(2), minutes(1), minutes(2)), minutes(3));
+        assert_eq!(most(minutes(2), minutes(7), minutes(2)), minutes(4));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it shows, in a few words.
     pub(crate) title: &'static str,
-    /// The whole step is killed after this many minutes, and fails; a minute later where those
+    /// The whole step is killed after this many minutes, and fails; up to two later where those
     /// before it have left that of theirs.
     pub(crate) cap_minutes: u64,
     /// Environment of all its commands.
@@ -116,7 +116,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 12,
+        cap_minutes: 13,
         commands: &[
             "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run",
             // Of both default packages, for their features together: as `lab!` runs it.
@@ -221,7 +221,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "checker",
         title: "every schedule in the small, faults without end in the large, planted bugs found",
-        cap_minutes: 6,
+        cap_minutes: 5,
         commands: &[
             check!("museum"),
             // What takes longest of locks on ranges is in the step `ranges`.

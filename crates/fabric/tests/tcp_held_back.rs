@@ -29,11 +29,12 @@ fn client(both: &Both) -> Client {
     Client(lane, other, [keeper, other_keeper])
 }
 
-const LONG: Duration = Duration::from_millis(40);
+/// A patience that ends in a test, and is waited for.
+const SHORT: Duration = Duration::from_millis(40);
 
-/// How long a holder holds, and a waiter's patience: longer than one, shorter than two.
-const HOLD: Duration = Duration::from_millis(200);
-const WHILE_STILL: Duration = Duration::from_millis(320);
+/// One that does not end in any: a wait that ends before half of it has not ended by it, however
+/// long the machine stands still.
+const LONG: Duration = Duration::from_secs(20);
 
 /// Takes a free word for this one.
 fn taking(addr: Addr, by: u64) -> Verb<'static> {
@@ -42,8 +43,12 @@ fn taking(addr: Addr, by: u64) -> Verb<'static> {
     Verb::MaskedCas128 { addr, op, hint: None }
 }
 
-fn take(e: &Client, addr: Addr, by: u64) -> Ticket {
-    take_within(e, addr, by, Patience::fixed(LONG.as_nanos() as u64))
+fn take(e: &Client, addr: Addr, by: u64, time: Duration) -> Ticket {
+    take_within(e, addr, by, fixed(time))
+}
+
+fn fixed(time: Duration) -> Patience {
+    Patience::fixed(time.as_nanos() as u64)
 }
 
 fn take_within(e: &Client, addr: Addr, by: u64, patience: Patience) -> Ticket {
@@ -78,7 +83,7 @@ fn a_word_is_handed_from_one_to_the_next_in_the_order_in_which_they_came() {
     let waiters: Vec<_> = (0..5).map(|_| client(&both)).collect();
     hold(&holder, word);
     let tickets: Vec<Ticket> =
-        waiters.iter().zip(1..).map(|(waiter, number)| take(waiter, word, number)).collect();
+        waiters.iter().zip(1..).map(|(waiter, number)| take(waiter, word, number, LONG)).collect();
     let mut last = &holder;
     for (at, ticket) in tickets.into_iter().enumerate() {
         leave(last, word);
@@ -92,7 +97,7 @@ fn a_word_is_handed_from_one_to_the_next_in_the_order_in_which_they_came() {
 
 /// Takes these bits of a word of 8 bytes, if they are free.
 fn take_bits(e: &Client, addr: Addr, mask: u64) -> Ticket {
-    e.be_patient(Patience::fixed(LONG.as_nanos() as u64));
+    e.be_patient(fixed(LONG));
     assert!(e.holds_back());
     let op = MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask };
     let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX) else {
@@ -129,33 +134,49 @@ fn a_verb_that_was_held_back_for_its_time_fails() {
     let both = Both::new("held-time");
     let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
     let begun = Instant::now();
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     assert_eq!(found(&waiter, ticket).0, 0);
     assert!(begun.elapsed() < LONG / 2, "a free one is had at once");
     let begun = Instant::now();
-    let ticket = take(&holder, word, 2);
+    let ticket = take(&holder, word, 2, SHORT);
     assert_eq!(found(&holder, ticket).0, 1);
-    assert!(begun.elapsed() >= LONG, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
 }
 
 #[test]
 fn as_long_as_a_word_is_handed_on_patience_begins_anew() {
+    let mut still = 4 * SHORT;
+    while !begins_anew(still) {
+        still *= 2;
+    }
+}
+
+/// Whether a word that is handed on within such a patience makes it begin anew. False, and nothing
+/// is shown, where this machine stood still for longer.
+fn begins_anew(still: Duration) -> bool {
     let both = Both::new("held-moving");
     let (word, holder) = (both.word(3), client(&both));
     let [next, patient, impatient] = [(); 3].map(|()| client(&both));
     hold(&holder, word);
-    let still = WHILE_STILL.as_nanos() as u64;
-    let moving = Patience { still, at_most: 10 * still };
+    let moving = Patience { still: still.as_nanos() as u64, at_most: LONG.as_nanos() as u64 };
+    let begun = Instant::now();
     let of_next = take_within(&next, word, 1, moving);
-    let of_impatient = take_within(&impatient, word, 2, Patience::fixed(still));
+    let of_impatient = take(&impatient, word, 2, still);
     let of_patient = take_within(&patient, word, 3, moving);
-    std::thread::sleep(HOLD);
+    std::thread::sleep(still / 2);
+    let moved = Instant::now();
     leave(&holder, word);
+    if begun.elapsed() >= still {
+        return false;
+    }
     assert_eq!(found(&next, of_next).0, 0);
-    std::thread::sleep(HOLD);
     assert_eq!(found(&impatient, of_impatient).0, 1, "it has been held back for its time");
     leave(&next, word);
+    if moved.elapsed() >= still {
+        return false;
+    }
     assert_eq!(found(&patient, of_patient).0, 0, "its time began anew");
+    true
 }
 
 #[test]
@@ -164,8 +185,7 @@ fn where_a_word_is_not_handed_on_those_that_came_first_are_held_back_for_less_lo
     let (word, holder) = (both.word(3), client(&both));
     let waiters: Vec<_> = (0..4).map(|_| client(&both)).collect();
     hold(&holder, word);
-    let still = LONG.as_nanos() as u64;
-    let patience = Patience { still, at_most: 20 * still };
+    let patience = Patience { still: SHORT.as_nanos() as u64, at_most: LONG.as_nanos() as u64 };
     let begun = Instant::now();
     let take = |(waiter, number)| take_within(waiter, word, number, patience);
     let tickets: Vec<Ticket> = waiters.iter().zip(1..).map(take).collect();
@@ -173,9 +193,9 @@ fn where_a_word_is_not_handed_on_those_that_came_first_are_held_back_for_less_lo
         assert_eq!(found(&waiters[at], ticket).0, 9);
         // One, then two, then four.
         let stalls = [1, 2, 2, 3][at];
-        assert!(begun.elapsed() >= stalls * LONG, "{at}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() >= stalls * SHORT, "{at}: {:?}", begun.elapsed());
     }
-    assert!(begun.elapsed() < 20 * LONG);
+    assert!(begun.elapsed() < LONG / 2);
 }
 
 #[test]
@@ -184,7 +204,7 @@ fn what_a_lane_says_later_takes_effect_later() {
     let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
     hold(&holder, word);
     let begun = Instant::now();
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     block_on(&waiter.0, waiter.read64(word)).unwrap();
     assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
     assert_eq!(found(&waiter, ticket).0, 9);
@@ -194,7 +214,7 @@ fn what_a_lane_says_later_takes_effect_later() {
     // A word that it publishes too.
     leave(&holder, word);
     hold(&holder, word);
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     waiter.publish(Slot(0), 2, 7);
     waiter.show();
     let (old, took) = found(&waiter, ticket);
@@ -207,7 +227,7 @@ fn nothing_is_done_for_a_client_that_is_gone() {
     let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
     hold(&holder, word);
     let id = waiter.id();
-    take(&waiter, word, 1);
+    take(&waiter, word, 1, LONG);
     drop(waiter);
     while holder.is_alive(id) {
         block_on(&holder.0, holder.read64(word)).unwrap();
@@ -225,17 +245,17 @@ fn beside_processes_of_its_own_host_a_server_holds_nothing_back() {
     hold(&holder, word);
     let here = both.here();
     let begun = Instant::now();
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     assert_eq!(found(&waiter, ticket).0, 9);
     assert!(begun.elapsed() < LONG / 2);
     drop(here);
     let begun = Instant::now();
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, SHORT);
     assert_eq!(found(&waiter, ticket).0, 9);
-    assert!(begun.elapsed() >= LONG, "it is gone");
+    assert!(begun.elapsed() >= SHORT, "it is gone");
     // One that comes meanwhile ends it.
     let begun = Instant::now();
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     let _here = both.here();
     block_on(&holder.0, holder.read64(word)).unwrap();
     assert_eq!(found(&waiter, ticket).0, 9);
@@ -247,7 +267,7 @@ fn the_next_server_does_what_the_last_one_held_back() {
     let mut both = Both::new("held-restart");
     let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
     hold(&holder, word);
-    let ticket = take(&waiter, word, 1);
+    let ticket = take(&waiter, word, 1, LONG);
     both.restart(|_| {});
     leave(&holder, word);
     // Whichever of them came back first.

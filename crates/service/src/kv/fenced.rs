@@ -1,4 +1,4 @@
-//! Changes with a fencing token.
+//! Changes, with a fencing token and without.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use farlock_locks::Token;
 use super::Kv;
 use super::error::KvError;
 use super::value::Term;
-use super::wish;
+use super::wish::{self, Wishes};
 
 /// A store as the holder of a lock changes it: with the lock's token, which is looked at and
 /// written in one act with the value.
@@ -19,7 +19,8 @@ use super::wish;
 #[derive(Clone, Copy, Debug)]
 pub struct Fenced<'k> {
     kv: &'k Kv,
-    token: Token,
+    /// None changes what was never written with one: so [`Kv`] itself does.
+    token: Option<Token>,
 }
 
 impl Kv {
@@ -62,18 +63,44 @@ impl Kv {
     /// # }
     /// ```
     pub fn fenced(&self, token: Token) -> Fenced<'_> {
-        Fenced { kv: self, token }
+        Fenced { kv: self, token: Some(token) }
+    }
+
+    /// The same store, changed without one.
+    #[inline]
+    pub(super) fn plain(&self) -> Fenced<'_> {
+        Fenced { kv: self, token: None }
     }
 }
 
 impl Fenced<'_> {
+    /// Gives a key this value as such a wish says, for so long.
+    #[inline]
+    fn give<'v, T, W: Wishes<'v, T>>(
+        &self,
+        key: &[u8],
+        value: &'v [u8],
+        time: Option<Duration>,
+        wish: impl FnOnce(&'v [u8], Term) -> W,
+    ) -> Result<T, KvError> {
+        let term = match time {
+            Some(time) => self.kv.term(key, time)?,
+            None => Term::default(),
+        };
+        self.change(key, wish(value, term))
+    }
+
+    #[inline]
+    fn change<'v, T>(&self, key: &[u8], wish: impl Wishes<'v, T>) -> Result<T, KvError> {
+        self.kv.change(key, self.token, wish)
+    }
+
     /// As [`Kv::put`].
     ///
     /// # Errors
     /// See [`KvError`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
-        let wish = wish::put(value.as_ref(), Term::default());
-        self.kv.change(key.as_ref(), Some(self.token), wish)
+        self.give(key.as_ref(), value.as_ref(), None, wish::put)
     }
 
     /// As [`Kv::put_for`]: what it gets ends, the token stays.
@@ -86,8 +113,7 @@ impl Fenced<'_> {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<(), KvError> {
-        let term = self.kv.term(key.as_ref(), time)?;
-        self.kv.change(key.as_ref(), Some(self.token), wish::put(value.as_ref(), term))
+        self.give(key.as_ref(), value.as_ref(), Some(time), wish::put)
     }
 
     /// As [`Kv::insert`].
@@ -95,8 +121,7 @@ impl Fenced<'_> {
     /// # Errors
     /// See [`KvError`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        let wish = wish::insert(value.as_ref(), Term::default());
-        self.kv.change(key.as_ref(), Some(self.token), wish)
+        self.give(key.as_ref(), value.as_ref(), None, wish::insert)
     }
 
     /// As [`Kv::insert_for`].
@@ -109,8 +134,7 @@ impl Fenced<'_> {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<bool, KvError> {
-        let term = self.kv.term(key.as_ref(), time)?;
-        self.kv.change(key.as_ref(), Some(self.token), wish::insert(value.as_ref(), term))
+        self.give(key.as_ref(), value.as_ref(), Some(time), wish::insert)
     }
 
     /// As [`Kv::replace`].
@@ -118,8 +142,7 @@ impl Fenced<'_> {
     /// # Errors
     /// See [`KvError`].
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        let wish = wish::replace(value.as_ref(), Term::default());
-        self.kv.change(key.as_ref(), Some(self.token), wish)
+        self.give(key.as_ref(), value.as_ref(), None, wish::replace)
     }
 
     /// As [`Kv::replace_for`].
@@ -132,8 +155,7 @@ impl Fenced<'_> {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<bool, KvError> {
-        let term = self.kv.term(key.as_ref(), time)?;
-        self.kv.change(key.as_ref(), Some(self.token), wish::replace(value.as_ref(), term))
+        self.give(key.as_ref(), value.as_ref(), Some(time), wish::replace)
     }
 
     /// As [`Kv::compare_and_set`].
@@ -146,8 +168,7 @@ impl Fenced<'_> {
         expected: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool, KvError> {
-        let wish = wish::compare_and_set(expected.as_ref(), value.as_ref());
-        self.kv.change(key.as_ref(), Some(self.token), wish)
+        self.change(key.as_ref(), wish::compare_and_set(expected.as_ref(), value.as_ref()))
     }
 
     /// As [`Kv::update_with`].
@@ -159,7 +180,7 @@ impl Fenced<'_> {
         key: impl AsRef<[u8]>,
         change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>, KvError> {
-        self.kv.change(key.as_ref(), Some(self.token), wish::update(change))
+        self.change(key.as_ref(), wish::update(change))
     }
 
     /// As [`Kv::add`].
@@ -167,7 +188,7 @@ impl Fenced<'_> {
     /// # Errors
     /// See [`KvError`].
     pub fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
-        self.kv.change(key.as_ref(), Some(self.token), wish::add(by))
+        self.change(key.as_ref(), wish::add(by))
     }
 
     /// As [`Kv::remove`].
@@ -175,6 +196,6 @@ impl Fenced<'_> {
     /// # Errors
     /// See [`KvError`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.kv.change(key.as_ref(), Some(self.token), wish::remove())
+        self.change(key.as_ref(), wish::remove())
     }
 }

@@ -10,10 +10,10 @@ use farlock_locks::Token;
 use super::error::KvError;
 use super::hub::Hub;
 use super::index::Index;
-use super::part::{Live, Part, Wish};
+use super::part::Part;
 use super::spread::Several;
 use super::value::{Stored, Term};
-use super::wish;
+use super::wish::Wishes;
 
 /// A key-value store of a session, as one thread or task uses it at a time.
 ///
@@ -137,7 +137,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
-        self.change(key.as_ref(), None, wish::put(value.as_ref(), Term::default()))
+        self.plain().put(key, value)
     }
 
     /// The same, for so long: then the key has no value any more. Time is that of the memory's
@@ -151,8 +151,7 @@ impl Kv {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<(), KvError> {
-        let term = self.term(key.as_ref(), time)?;
-        self.change(key.as_ref(), None, wish::put(value.as_ref(), term))
+        self.plain().put_for(key, value, time)
     }
 
     /// When a value of this key ends that is put now and stays for so long.
@@ -167,7 +166,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.change(key.as_ref(), None, wish::insert(value.as_ref(), Term::default()))
+        self.plain().insert(key, value)
     }
 
     /// The same, for so long, as [`Kv::put_for`]: of many that ask one has it, and for that time.
@@ -180,8 +179,7 @@ impl Kv {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<bool, KvError> {
-        let term = self.term(key.as_ref(), time)?;
-        self.change(key.as_ref(), None, wish::insert(value.as_ref(), term))
+        self.plain().insert_for(key, value, time)
     }
 
     /// Gives a key that has a value another one. Returns whether it had one.
@@ -189,7 +187,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.change(key.as_ref(), None, wish::replace(value.as_ref(), Term::default()))
+        self.plain().replace(key, value)
     }
 
     /// The same, for so long, as [`Kv::put_for`]: also of one that was to end sooner or later.
@@ -202,8 +200,7 @@ impl Kv {
         value: impl AsRef<[u8]>,
         time: Duration,
     ) -> Result<bool, KvError> {
-        let term = self.term(key.as_ref(), time)?;
-        self.change(key.as_ref(), None, wish::replace(value.as_ref(), term))
+        self.plain().replace_for(key, value, time)
     }
 
     /// Gives a key another value if it has the one that is expected; when it ends stays. Returns
@@ -217,8 +214,7 @@ impl Kv {
         expected: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool, KvError> {
-        let wish = wish::compare_and_set(expected.as_ref(), value.as_ref());
-        self.change(key.as_ref(), None, wish)
+        self.plain().compare_and_set(key, expected, value)
     }
 
     /// Gives a key what `change` makes of its value, and returns that: `None` is no value, before
@@ -245,7 +241,7 @@ impl Kv {
         key: impl AsRef<[u8]>,
         change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>, KvError> {
-        self.change(key.as_ref(), None, wish::update(change))
+        self.plain().update_with(key, change)
     }
 
     /// Adds to a key's number and returns the sum; when it ends stays. A number is decimal text,
@@ -254,7 +250,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
-        self.change(key.as_ref(), None, wish::add(by))
+        self.plain().add(key, by)
     }
 
     /// Takes a key's value away. Returns whether it had one.
@@ -262,7 +258,7 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, KvError> {
-        self.change(key.as_ref(), None, wish::remove())
+        self.plain().remove(key)
     }
 
     /// The part that has this key.
@@ -288,7 +284,7 @@ impl Kv {
         &self,
         key: &[u8],
         token: Option<Token>,
-        wish: impl FnMut(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
+        wish: impl Wishes<'v, T>,
     ) -> Result<T, KvError> {
         self.part_of(key)?.change(key, token, wish)
     }

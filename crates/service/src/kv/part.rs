@@ -15,6 +15,7 @@ use super::hub::Hub;
 use super::index::Store;
 use super::keep::GROWTH_CHUNKS;
 use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
+use super::wish::Wishes;
 use crate::connection::Lane;
 
 /// A part of a store, by a place of its own.
@@ -108,7 +109,7 @@ impl Part {
         &self,
         key: &[u8],
         token: Option<Token>,
-        mut wish: impl FnMut(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
+        mut wish: impl Wishes<'v, T>,
     ) -> Result<T, KvError> {
         self.hub.check()?;
         let mut is_last = false;

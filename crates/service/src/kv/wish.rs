@@ -7,19 +7,19 @@ use super::value::Term;
 /// What is wanted, or why nothing is.
 type Wished<'v, T> = Result<Wish<'v, T>, KvError>;
 
+/// What an operation wants of a key, told the value that it has: more than once, where that is
+/// changed meanwhile.
+pub(super) trait Wishes<'v, T>: FnMut(Option<Live<'_>>) -> Wished<'v, T> {}
+
+impl<'v, T, W: FnMut(Option<Live<'_>>) -> Wished<'v, T>> Wishes<'v, T> for W {}
+
 /// It gets this value.
-pub(super) fn put<'v>(
-    value: &'v [u8],
-    term: Term,
-) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, ()> {
+pub(super) fn put<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, ()> {
     move |_| Ok(Wish::Put(value.into(), term, ()))
 }
 
 /// It gets this value if it has none.
-pub(super) fn insert<'v>(
-    value: &'v [u8],
-    term: Term,
-) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+pub(super) fn insert<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
     move |old| {
         Ok(match old {
             None => Wish::Put(value.into(), term, true),
@@ -29,10 +29,7 @@ pub(super) fn insert<'v>(
 }
 
 /// It gets this value if it has another one.
-pub(super) fn replace<'v>(
-    value: &'v [u8],
-    term: Term,
-) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+pub(super) fn replace<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
     move |old| {
         Ok(match old {
             Some(_) => Wish::Put(value.into(), term, true),
@@ -42,10 +39,7 @@ pub(super) fn replace<'v>(
 }
 
 /// It gets this value if it has the one that is expected; when it ends stays.
-pub(super) fn compare_and_set<'v>(
-    expected: &'v [u8],
-    value: &'v [u8],
-) -> impl FnMut(Option<Live<'_>>) -> Wished<'v, bool> {
+pub(super) fn compare_and_set<'v>(expected: &'v [u8], value: &'v [u8]) -> impl Wishes<'v, bool> {
     move |old| {
         Ok(match old {
             Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
@@ -55,7 +49,7 @@ pub(super) fn compare_and_set<'v>(
 }
 
 /// Its number gets larger by this, and is told; when it ends stays.
-pub(super) fn add(by: i64) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, i64> {
+pub(super) fn add(by: i64) -> impl Wishes<'static, i64> {
     move |old| {
         let none = (Some(0), Term::default());
         let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
@@ -68,7 +62,7 @@ pub(super) fn add(by: i64) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, i6
 /// It gets what is made of the value that it has, if that is anything; when it ends stays.
 pub(super) fn update(
     mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
-) -> impl FnMut(Option<Live<'_>>) -> Wished<'static, Option<Vec<u8>>> {
+) -> impl Wishes<'static, Option<Vec<u8>>> {
     move |old| {
         let (old, term) = old.map_or((None, Term::default()), |(old, term)| (Some(old), term));
         Ok(match change(old) {
@@ -79,7 +73,7 @@ pub(super) fn update(
 }
 
 /// It has no value any more; whether it had one is told.
-pub(super) fn remove() -> impl FnMut(Option<Live<'_>>) -> Wished<'static, bool> {
+pub(super) fn remove() -> impl Wishes<'static, bool> {
     |old| Ok(Wish::Remove(old.is_some()))
 }
 

@@ -7,9 +7,9 @@ use farlock_fabric::{Endpoint as _, Slot};
 use super::Kv;
 use super::error::KvError;
 use super::hub::Hub;
-use super::part::{Part, Wish};
+use super::part::Part;
 use super::value::{Owner, Term};
-use super::wish;
+use super::wish::{self, Wish};
 
 impl Kv {
     /// Gives a key this value, whether or not it has one, for as long as its owner is there: all

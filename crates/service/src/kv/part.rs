@@ -1,7 +1,6 @@
 //! A part of a store as a handle has it; of most stores that is all there is. What is done with a
 //! key is done here.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use super::hub::Hub;
 use super::index::Store;
 use super::keep::GROWTH_CHUNKS;
 use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
-use super::wish::Wishes;
+use super::wish::{Live, Wish, Wishes};
 use crate::connection::Lane;
 
 /// A part of a store, by a place of its own.
@@ -27,19 +26,6 @@ pub(super) struct Part {
     /// When it last looked for what has ended, since the store was full.
     pub(super) swept_at: Cell<Option<Nanos>>,
 }
-
-/// What is to become of a key.
-pub(super) enum Wish<'v, T> {
-    /// Nothing.
-    Leave(T),
-    /// It gets this value, which ends so.
-    Put(Cow<'v, [u8]>, Term, T),
-    /// It has no value any more.
-    Remove(T),
-}
-
-/// The value of a key, and when it ends.
-pub(super) type Live<'a> = (&'a [u8], Term);
 
 impl Part {
     pub(super) fn of(hub: Arc<Hub>) -> Result<Self, KvError> {

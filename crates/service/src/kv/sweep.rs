@@ -5,9 +5,10 @@ use farlock_locks::Token;
 
 use super::Kv;
 use super::error::KvError;
-use super::part::{Part, Wish};
+use super::part::Part;
 use super::scan::Pages;
 use super::value::Stored;
+use super::wish::Wish;
 
 /// A handle that finds the store full goes through all of it at most so often, where little has
 /// ended: it takes long where much is stored.

@@ -1,8 +1,22 @@
 //! What operations want of a key, given the value that it has.
 
+use std::borrow::Cow;
+
 use super::error::KvError;
-use super::part::{Live, Wish};
 use super::value::Term;
+
+/// What is to become of a key.
+pub(super) enum Wish<'v, T> {
+    /// Nothing.
+    Leave(T),
+    /// It gets this value, which ends so.
+    Put(Cow<'v, [u8]>, Term, T),
+    /// It has no value any more.
+    Remove(T),
+}
+
+/// The value of a key, and when it ends.
+pub(super) type Live<'a> = (&'a [u8], Term);
 
 /// What is wanted, or why nothing is.
 type Wished<'v, T> = Result<Wish<'v, T>, KvError>;

@@ -6,15 +6,18 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::task::{Context, Waker};
 
 use farlock_fabric::shm::Host;
 use farlock_fabric::{Endpoint, Slot, Verb};
 use farlock_locks::record::mcs::Mcs;
+use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Lock, Mode, Options, slot};
 
 use crate::region::{Dir, RegionStage};
-use crate::{Case, Promise, Stage, client, every_case, every_local_case, play, play_at_once, room};
+use crate::setting::play;
+use crate::{Stage, every_case, every_local_case, room, specs};
 
 type ShmStage = RegionStage<Host, (), 100_000>;
 
@@ -34,10 +37,10 @@ impl ShmStage {
 }
 
 macro_rules! on_shm {
-    ($name:ident, $case:ty) => {
+    ($name:ident, $case:path) => {
         #[test]
         fn $name() {
-            play::<_, $case>(ShmStage::new);
+            play(ShmStage::new, $case);
         }
     };
 }
@@ -65,24 +68,36 @@ fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
     assert!(!holder.endpoint().is_alive(id), "nobody is left to settle");
 }
 
-/// A client has released and is stopped before its record says so, and another dies holding: who
-/// then looks around for the dead takes the living one for a holder. When the record has changed it
-/// looks again.
-struct LateRecord;
-impl Case for LateRecord {
-    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+/// A client has released and is stopped before its record says so, and another dies holding: a
+/// waiter that looks around for the dead takes the living one for a holder. When the record has
+/// changed it looks again.
+struct LateRecord(&'static str);
+
+impl Visitor<<ShmStage as Stage>::Endpoint> for LateRecord {
+    type Output = ();
+
+    fn visit<L: Lock<<ShmStage as Stage>::Endpoint>>(self, lock: L) {
+        let promises = lock.promises();
+        if !promises.excludes || promises.lease_ns.is_some() || !promises.outlives_clients {
+            return;
+        }
         for mode in [Mode::Shared, Mode::Exclusive] {
-            if lock.promises().outlives_clients && (L::SHARES || mode == Mode::Exclusive) {
-                let ended = stage_late_record(stage, &lock, mode);
-                assert!(ended, "{}: {mode:?} holds: the next one waits for ever", promise.spec);
+            if L::SHARES || mode == Mode::Exclusive {
+                let ended = stage_late_record(&mut ShmStage::among_others(), &lock, mode);
+                assert!(ended, "{}: {mode:?} holds: the next one waits for ever", self.0);
             }
         }
     }
 }
 
-fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mode: Mode) -> bool {
+fn stage_late_record<L: Lock<<ShmStage as Stage>::Endpoint>>(
+    stage: &mut ShmStage,
+    lock: &L,
+    mode: Mode,
+) -> bool {
     let word = stage.memory(room::<L>());
-    let [dead, late, next] = std::array::from_fn(|_| client(stage, lock));
+    let [dead, late, next] =
+        std::array::from_fn(|_| Client::new(stage.endpoint(), lock.clone(), Options::new(1)));
     let granted = Rc::new(Cell::new(false));
     let is_granted = Rc::clone(&granted);
     stage.run(vec![
@@ -97,14 +112,14 @@ fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mo
             let _ = ManuallyDrop::new(dead.acquire(word, mode).await.expect("acquires"));
             drop(dead);
             endpoint.publish(Slot(0), slot::STATE, held[0]);
-            endpoint.sleep(100 * S::STEP_NS).await;
+            endpoint.sleep(100 * ShmStage::STEP_NS).await;
             endpoint.publish(Slot(0), slot::STATE, 0);
             while !is_granted.get() {
-                endpoint.sleep(10 * S::STEP_NS).await;
+                endpoint.sleep(10 * ShmStage::STEP_NS).await;
             }
         }),
         Box::pin(async move {
-            next.endpoint().sleep(10 * S::STEP_NS).await;
+            next.endpoint().sleep(10 * ShmStage::STEP_NS).await;
             let guard = next.exclusive(word).await.expect("acquires");
             granted.set(true);
             guard.release().await.expect("releases");
@@ -112,7 +127,20 @@ fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mo
     ])
 }
 
+/// So many locks at once are played: they wait for time to pass.
+const PLAYED_AT_ONCE: usize = 8;
+
 #[test]
 fn a_record_that_is_late() {
-    play_at_once::<ShmStage, LateRecord>(ShmStage::among_others);
+    let specs = Mutex::new(specs());
+    let next = || specs.lock().expect("nobody panics with it").next();
+    std::thread::scope(|scope| {
+        for _ in 0..PLAYED_AT_ONCE {
+            scope.spawn(|| {
+                while let Some(spec) = next() {
+                    registry::visit(spec, LateRecord(spec)).expect("it is of the registry");
+                }
+            });
+        }
+    });
 }

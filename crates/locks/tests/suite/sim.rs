@@ -6,7 +6,8 @@ use farlock_locks::lock::Server;
 use farlock_locks::record::none::NoLock;
 use farlock_sim::{Config, Ended, Ratio, SimEndpoint, Weakness, World};
 
-use crate::{Stage, Task, cases, every_case, every_local_case, play};
+use crate::setting::{On, play};
+use crate::{Stage, Task, cases, every_case, every_local_case};
 
 /// Seeds per case.
 const SEEDS: u64 = 12;
@@ -60,11 +61,11 @@ impl Stage for SimStage {
 }
 
 macro_rules! on_sim {
-    ($name:ident, $case:ty) => {
+    ($name:ident, $case:path) => {
         #[test]
         fn $name() {
             for seed in 0..SEEDS {
-                play::<_, $case>(|| SimStage::new(seed));
+                play(|| SimStage::new(seed), $case);
             }
         }
     };
@@ -77,6 +78,7 @@ every_local_case!(on_sim);
 #[test]
 fn the_canary_is_caught() {
     let mut stage = SimStage::new(1);
-    let ledger = cases::contend(&mut stage, &NoLock);
+    let mut on = On { stage: &mut stage, lock: NoLock, spec: "none" };
+    let ledger = cases::contend(&mut on);
     assert!(ledger.violations() > 20, "{} violations", ledger.violations());
 }

@@ -6,7 +6,8 @@ use farlock_fabric::shm::Host;
 use farlock_fabric::tcp::{Limits, Remote, Server, Stopper};
 
 use crate::region::{Dir, RegionStage};
-use crate::{every_case, every_local_case, play};
+use crate::setting::play;
+use crate::{every_case, every_local_case};
 
 type TcpStage = RegionStage<Remote, Serving, 1_000_000>;
 
@@ -43,10 +44,10 @@ impl Drop for Serving {
 }
 
 macro_rules! on_tcp {
-    ($name:ident, $case:ty) => {
+    ($name:ident, $case:path) => {
         #[test]
         fn $name() {
-            play::<_, $case>(TcpStage::new);
+            play(TcpStage::new, $case);
         }
     };
 }

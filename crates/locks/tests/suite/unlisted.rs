@@ -1,14 +1,13 @@
 //! A lock that no list has, of one file: what the suite asks of locks it asks of this one too,
 //! which leases and counts, and it is told nothing else of it. The checker plays it as well.
 
-use std::marker::PhantomData;
-
 use farlock_fabric::Nanos;
 use farlock_locks::registry::Visitor;
 
 use crate::lapse::Lapse;
+use crate::setting::Player;
 use crate::sim::SimStage;
-use crate::{LEASE_NS, Player, crash, every_case, every_local_case, lease};
+use crate::{LEASE_NS, crash, every_case, every_local_case, lease};
 
 /// So often does a waiter look, about once in a round trip.
 const POLL_NS: Nanos = 20_000;
@@ -20,11 +19,11 @@ fn lasting(lease_ns: Nanos) -> Lapse {
 }
 
 macro_rules! of_one_file {
-    ($name:ident, $case:ty) => {
+    ($name:ident, $case:path) => {
         #[test]
         fn $name() {
-            let (stage, case) = (&mut SimStage::new(1), PhantomData::<$case>);
-            Player { stage, spec: "lapse", case }.visit(lasting(LEASE_NS));
+            let stage = &mut SimStage::new(1);
+            Player { stage, spec: "lapse", case: $case }.visit(lasting(LEASE_NS));
         }
     };
 }

@@ -29,9 +29,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
+use farlock_locks::LockKind;
 use farlock_locks::lock::Server;
 use farlock_locks::registry;
-use farlock_locks::LockKind;
 
 /// A world in which a case plays.
 pub(crate) trait Stage {

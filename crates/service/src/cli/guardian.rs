@@ -214,7 +214,7 @@ struct Guarding<'a> {
 }
 
 /// What a command finds in its environment; the last one is never set.
-const NAME: &str = "FARLOCK_NAME";
+pub(super) const NAME: &str = "FARLOCK_NAME";
 const TOKEN: &str = "FARLOCK_TOKEN";
 const DEADLINE: &str = "FARLOCK_DEADLINE";
 

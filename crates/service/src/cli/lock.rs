@@ -14,6 +14,7 @@ use farlock::{
 };
 use rustix::process::Signal;
 
+use super::guardian;
 use super::held::{Asked, Held, Wanted};
 use super::job::{self, Ended, Job};
 use super::places::{Places, RegionArg};
@@ -132,6 +133,16 @@ fn try_beside_the_dying(request: impl Fn() -> Asked) -> Result<Held, AcquireErro
     }
 }
 
+/// A wait, before which it is said if that may be in vain: for a holder under which this runs.
+fn wait_below_the_holder(name: &str, request: impl Fn() -> Asked) -> Result<Held, AcquireError> {
+    let tried = request().at_once().blocking();
+    let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
+    if let Some(hint) = holders.hint() {
+        say(format_args!("farlock: the lock '{}' is waited for; hint: {hint}", shown(name)));
+    }
+    request().blocking()
+}
+
 /// Why a lock was lost, if that is why it was not released well.
 fn reason_of(error: ReleaseError) -> Option<LostReason> {
     match error {
@@ -203,6 +214,7 @@ impl Args {
         };
         let request = || wanted.ask(self.shared);
         let granted = match self.limit() {
+            None if self.is_nested() => wait_below_the_holder(&self.name, request),
             None => request().blocking(),
             Some(Duration::ZERO) => try_beside_the_dying(request),
             Some(limit) => request().within(limit.saturating_sub(spent)).blocking(),
@@ -213,6 +225,11 @@ impl Args {
             }
             (error, _) => error,
         })
+    }
+
+    /// Whether this runs under a lock of that name, which may be this one.
+    fn is_nested(&self) -> bool {
+        std::env::var_os(guardian::NAME).is_some_and(|name| name == *self.name)
     }
 
     /// Why they are refused, if they ask for what flock(1) does with files.

@@ -1,5 +1,6 @@
 //! `farlock lock` as people and scripts use it: flock(1)'s behaviour, tokens, deaths.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -79,6 +80,21 @@ fn a_command_is_told_that_it_runs_under_the_holder() {
     }
     holder.kill().unwrap();
     holder.wait().unwrap();
+}
+
+/// And one that waits for ever said nothing.
+#[test]
+fn a_command_that_waits_for_the_holder_above_it_says_so() {
+    let stage = Stage::new();
+    let inner = [env!("CARGO_BIN_EXE_farlock"), "lock", "a", "--", "true"];
+    let mut outer = stage.farlock(&[&["lock", "a", "--"], &inner[..]].concat());
+    let mut outer = outer.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(outer.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let holder = format!("hint: this runs under process {}", outer.id());
+    assert!(said.contains("the lock 'a' is waited for") && said.contains(&holder), "{said}");
+    kill(pid(&outer), Signal::TERM);
+    outer.wait().unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use crate::hunt::{Budget, Mix};
 
 use crate::scenario::{ACQUISITIONS_MAX, CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX};
+use crate::tune::To;
 use crate::wish::Wish;
 
 /// How locks are checked.
@@ -157,6 +158,11 @@ pub struct CheckArgs {
     /// scenarios draw this too, of locks that divide.
     #[arg(long)]
     pub divides: bool,
+    /// In mode `exhaustive`: the last client changes the lock's parameters instead of its first
+    /// acquisitions, as `2:30000,1:15000` to m = 2 and 30 us that owners wait, and then to m = 1
+    /// and 15 us. Modes that draw scenarios draw this too, of locks whose parameters may change.
+    #[arg(long, value_name = "M:NANOS", value_delimiter = ',', value_parser = parsed::<To>)]
+    pub tunes: Vec<To>,
     /// A client that acquires units of a lock while it holds others (`--ranges A-B+C-D`) first
     /// gives up what it has beside those that it wants, and takes no more than it wants.
     #[arg(long)]
@@ -222,6 +228,7 @@ impl CheckArgs {
             (self.updates, "--updates"),
             (self.converts, "--converts"),
             (self.divides, "--divides"),
+            (!self.tunes.is_empty(), "--tunes"),
             (self.refines, "--refines"),
             (self.transactions, "--transactions"),
             (!self.ranges.is_empty(), "--ranges"),

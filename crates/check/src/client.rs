@@ -18,8 +18,8 @@ use farlock_locks::lock::{LocalFuture, Server};
 use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_locks::txn::{self, Abort, Txn};
 use farlock_locks::{
-    AcquireError, AnyKind, Client, Lock, Mode, Options, ReleaseError, Token, UpdateGuard,
-    UpgradeError, Want,
+    AcquireError, AnyKind, Client, Lock, Mode, Options, ReleaseError, Token, TuneError, Tuning,
+    UpdateGuard, UpgradeError, Want,
 };
 
 /// A hold.
@@ -52,6 +52,9 @@ pub trait CheckedLock<E> {
 
     /// Whether holds of it are divided.
     fn divides(&self) -> bool;
+
+    /// Whether its parameters are changed while clients use it.
+    fn is_tuned(&self) -> bool;
 
     /// A client of it, whose tasks hand a hold on so often.
     fn client(&self, endpoint: E, options: Options, handovers_max: u32)
@@ -109,6 +112,7 @@ pub trait CheckedClient<E>: AnyClient<E> {
     fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()>;
+    fn tune(&self, lock: Addr, to: Tuning) -> LocalFuture<'_, Result<(), TuneError>>;
 }
 
 /// What a holder has in its hands.
@@ -226,6 +230,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedLock<E> for Known<L> {
 
     fn divides(&self) -> bool {
         self.0.division().is_some()
+    }
+
+    fn is_tuned(&self) -> bool {
+        self.0.tuning().is_some()
     }
 
     fn client(
@@ -357,6 +365,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
 
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()> {
         Box::pin(self.client().settle_one(last))
+    }
+
+    fn tune(&self, lock: Addr, to: Tuning) -> LocalFuture<'_, Result<(), TuneError>> {
+        Box::pin(self.client().tune(lock, to))
     }
 }
 

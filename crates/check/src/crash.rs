@@ -154,8 +154,8 @@ impl<'p> Field<'p> {
         let mut scenario = base.clone();
         for _ in 0..SURVEY_RUNS {
             let own = self.player.faults(false);
-            let Faults { updates, converts, divides, declares, .. } = own;
-            let all = Faults { updates, converts, divides, declares, ..Faults::ALL };
+            let Faults { updates, converts, divides, tunes, declares, .. } = own;
+            let all = Faults { updates, converts, divides, tunes, declares, ..Faults::ALL };
             scenario.draw(&mut self.draws, Faults { deaths: false, mishaps: false, ..all });
             // What holders do is no verb of the lock's.
             scenario.recorded = false;

@@ -22,6 +22,8 @@ pub struct Faults {
     pub converts: bool,
     /// Holders divide what they hold.
     pub divides: bool,
+    /// Clients change the lock's parameters.
+    pub tunes: bool,
     /// The lease by which pauses are measured, in nanoseconds.
     pub lease_ns: Nanos,
     /// What the lock says of tries, withdrawals and stops.
@@ -39,6 +41,7 @@ impl Faults {
         updates: false,
         converts: false,
         divides: false,
+        tunes: false,
         lease_ns: LEASE_NS,
         declares: Declares::NOTHING,
     };

@@ -291,6 +291,11 @@ fn fewer_faults(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
             });
         }
     }
+    for index in 0..scenario.tunes.len() {
+        push(&|s| {
+            s.tunes.remove(index);
+        });
+    }
     for index in 0..scenario.mishaps_anywhere.len() {
         push(&|s| match &mut s.mishaps_anywhere[index].0 {
             1 => drop(s.mishaps_anywhere.remove(index)),

@@ -23,6 +23,7 @@ pub mod scenario;
 pub mod subjects;
 pub mod tokens;
 pub mod trial;
+pub mod tune;
 mod unchecked;
 pub mod verdict;
 pub mod wish;
@@ -92,6 +93,7 @@ impl CheckArgs {
             (self.updates && !player.faults(false).updates, "--updates"),
             (self.converts && !player.faults(false).converts, "--converts"),
             (self.divides && !player.faults(false).divides, "--divides"),
+            (!self.tunes.is_empty() && !player.faults(false).tunes, "--tunes"),
             (self.refines && !player.faults(false).divides, "--refines"),
             (self.transactions && !player.transacts(), "--transactions"),
             (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
@@ -330,6 +332,7 @@ impl CheckArgs {
     fn turned(&self, scenario: Scenario) -> Scenario {
         let all = u64::MAX >> (64 - scenario.all().min(64));
         let of = |is_asked| if is_asked { all } else { 0 };
+        let scenario = scenario.tuning(&self.tunes);
         Scenario { converts: of(self.converts), divides: of(self.divides), ..scenario }
     }
 }

@@ -14,6 +14,7 @@ use crate::mishap::{Mishap, Rate, What, duration, outcome_name, outcome_named};
 use crate::scenario::{
     ACQUISITIONS_MAX, CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX,
 };
+use crate::tune::Tune;
 use crate::wish::Wish;
 
 /// Before the number of those that may die at any verb, or give up at any time.
@@ -103,6 +104,10 @@ impl Line {
         if !cancels.is_empty() {
             write!(f, "/c{}", cancels.join("+"))?;
         }
+        if !s.tunes.is_empty() {
+            let tunes: Vec<String> = s.tunes.iter().map(Tune::to_string).collect();
+            write!(f, "/p{}", tunes.join("+"))?;
+        }
         if s.hold_ns > 0 {
             write!(f, "/h{}", s.hold_ns)?;
         }
@@ -142,6 +147,7 @@ impl FromStr for Line {
         );
         let befallen = scenario.deaths.iter().map(|death| death.who);
         let befallen = befallen.chain(scenario.cancel.map(|cancel| cancel.who));
+        let befallen = befallen.chain(scenario.tunes.iter().map(|tune| tune.who));
         let mut befallen = befallen.chain(scenario.mishaps.iter().map(|mishap| mishap.who));
         let stranger = befallen.find(|&who| u32::from(who) >= u32::from(scenario.clients));
         ensure!(stranger.is_none(), "there is no client {}", stranger.unwrap_or(0));
@@ -212,6 +218,10 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
                 }
             }
         }
+        Some('p') => {
+            let tunes = rest.split('+').map(str::parse);
+            scenario.tunes = tunes.collect::<Result<_, _>>()?;
+        }
         Some('h') => scenario.hold_ns = duration(rest)?,
         Some('m') => {
             for mishap in rest.split('+').filter(|mishap| !mishap.is_empty()) {
@@ -276,7 +286,14 @@ mod tests {
             let declares = Declares { tries: true, withdraws: true, passes: true };
             scenario.draw(
                 &mut oracle,
-                Faults { updates: true, converts: true, divides: true, declares, ..Faults::ALL },
+                Faults {
+                    updates: true,
+                    converts: true,
+                    divides: true,
+                    tunes: true,
+                    declares,
+                    ..Faults::ALL
+                },
             );
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);

@@ -4,11 +4,12 @@
 
 use anyhow::ensure;
 use farlock_fabric::Nanos;
-use farlock_locks::Mode;
+use farlock_locks::{Mode, Tuning};
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
 use crate::faults::{Declares, Faults};
 use crate::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
+use crate::tune::{To, Tune};
 use crate::wish::Wish;
 
 /// The most clients of a scenario.
@@ -103,6 +104,8 @@ pub struct Scenario {
     pub refines: bool,
     /// A bit for each acquisition, in the same order, that is a try: granted at once or not at all.
     pub tries: u64,
+    /// What clients do instead of some of their acquisitions: they change the lock's parameters.
+    pub tunes: Vec<Tune>,
     /// A newcomer tries the lock whenever a holder has stayed until nothing else could happen.
     pub visited: bool,
     /// Who gives up does not settle, but lets go of its endpoint, where its lock outlives that.
@@ -149,7 +152,8 @@ impl Scenario {
         let mishaps = fewer.mishaps.iter_mut().map(|mishap| &mut mishap.who);
         let clocks = fewer.clocks.iter_mut().map(|clock| &mut clock.who);
         let cancel = fewer.cancel.iter_mut().map(|cancel| &mut cancel.who);
-        for who in deaths.chain(mishaps).chain(clocks).chain(cancel) {
+        let tunes = fewer.tunes.iter_mut().map(|tune| &mut tune.who);
+        for who in deaths.chain(mishaps).chain(clocks).chain(cancel).chain(tunes) {
             if *who == client {
                 return None;
             }
@@ -344,6 +348,14 @@ impl Scenario {
         self
     }
 
+    /// Instead of its first acquisitions the last client changes the lock's parameters to these, one
+    /// after the other.
+    pub fn tuning(mut self, changes: &[To]) -> Self {
+        let who = self.clients - 1;
+        self.tunes = (0..).zip(changes).map(|(round, &to)| Tune { who, round, to }).collect();
+        self
+    }
+
     /// Whatever anybody acquires is a try.
     pub fn all_trying(self) -> Self {
         Self { tries: u64::MAX >> (64 - self.all().min(64)), ..self }
@@ -402,9 +414,14 @@ impl Scenario {
         // Of who is in a transaction the judge of tries does not know what it holds already.
         self.tries = if self.transacts { 0 } else { self.tries };
         self.draw_conversions(oracle, faults);
+        self.tunes = match faults.tunes {
+            true => Tune::draw(self.clients, self.acquisitions, oracle),
+            false => Vec::new(),
+        };
         // Who is late for others begins anew, without end where polls come between all its verbs,
-        // of which each takes longer than others wait.
-        self.hasty &= !faults.timely || self.is_undisturbed();
+        // of which each takes longer than others wait. So it is beside a manager that polls.
+        let is_calm = self.is_undisturbed() && self.tunes.is_empty();
+        self.hasty &= !faults.timely || is_calm;
     }
 
     /// What befalls clients at their verbs, and how their clocks go.
@@ -489,6 +506,12 @@ impl Scenario {
     /// Whether a client divides what it holds after its `round`-th acquisition.
     pub fn divides(&self, who: u16, round: u16) -> bool {
         self.is_set(self.divides, who, round)
+    }
+
+    /// To what a client changes the lock's parameters instead of its `round`-th acquisition.
+    pub fn tune(&self, who: u16, round: u16) -> Option<Tuning> {
+        let tune = self.tunes.iter().find(|tune| (tune.who, tune.round) == (who, round));
+        tune.map(|tune| tune.to.0)
     }
 
     /// Whether a client's `round`-th acquisition is a try.

@@ -320,6 +320,7 @@ impl MakePlayer {
             updates: lock.updates() && self.crew == Crew::ALONE,
             converts: lock.converts() && self.crew == Crew::ALONE,
             divides: lock.divides() && self.crew == Crew::ALONE,
+            tunes: lock.is_tuned() && self.crew == Crew::ALONE,
             declares: self.declares(&promises),
             asks: self.asks,
         }

@@ -56,10 +56,10 @@ impl Player {
     /// What may be drawn for this lock.
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
-        let Terms { updates, converts, divides, declares, .. } = self.terms;
+        let Terms { updates, converts, divides, tunes, declares, .. } = self.terms;
         let timely = self.is_timed();
         let all = Faults { deaths, timely, lease_ns, holds, ..Faults::ALL };
-        Faults { updates, converts, divides, declares, ..all }
+        Faults { updates, converts, divides, tunes, declares, ..all }
     }
 
     /// Whether its clients take several locks in transactions.

@@ -86,6 +86,8 @@ pub struct Befell {
     pub tries_refused: u64,
     /// Claims that were given back since they took longer than others wait for them.
     pub aborts: u64,
+    /// Changes of the lock's parameters that came to their end.
+    pub tunes: u64,
     /// Restarts of the memory node.
     pub restarts: u64,
     /// Clients that came back after one.
@@ -113,6 +115,7 @@ impl Befell {
         self.tries += other.tries;
         self.tries_refused += other.tries_refused;
         self.aborts += other.aborts;
+        self.tunes += other.tunes;
         self.restarts += other.restarts;
         self.came_back += other.came_back;
         self.lost += other.lost;

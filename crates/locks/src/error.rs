@@ -1,4 +1,4 @@
-//! Why a lock was not acquired, upgraded or released.
+//! Why a lock was not acquired, upgraded, released or tuned.
 
 use farlock_fabric::Fault;
 use thiserror::Error;
@@ -40,6 +40,21 @@ pub enum ReleaseError {
     #[error("the lock was lost before it was released")]
     Lost,
     /// A verb failed; whether the lock is free is unknown, and repair will free it.
+    #[error("the fabric failed")]
+    Fabric(#[from] Fault),
+}
+
+/// Why the parameters of a lock were not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// The lock's parameters are those of its options, for good.
+    #[error("the parameters of this lock do not change")]
+    Fixed,
+    /// The lock cannot have these.
+    #[error("the lock cannot have these parameters")]
+    OutOfBounds,
+    /// A verb failed; whether the change is prepared, or even in force, is unknown.
     #[error("the fabric failed")]
     Fabric(#[from] Fault),
 }

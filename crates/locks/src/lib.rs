@@ -36,8 +36,8 @@ mod want;
 pub mod width;
 
 pub use client::{Acquire, Client, Guard, Release, Settle, UpdateGuard};
-pub use error::{AcquireError, ReleaseError, UpgradeError};
-pub use lock::{Lock, RecordLock, Shelve, Tried};
+pub use error::{AcquireError, ReleaseError, TuneError, UpgradeError};
+pub use lock::{Lock, RecordLock, Shelve, Tried, Tuning};
 pub use promise::{AnyKind, FieldsAt, Granted, LockKind, Order, Promises, Proof, TokenSource};
 pub use seat::{Attempt, Begun, Closed, Holding, OnShelf, Opened, Seat};
 pub use slots::Options;

@@ -9,8 +9,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use farlock_fabric::{Endpoint, Posted, Verb};
+use farlock_fabric::{Addr, Endpoint, Nanos, Posted, Verb};
 
+use crate::error::TuneError;
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::promise::{Granted, LockKind};
@@ -213,6 +214,38 @@ pub trait Shelve<E: Endpoint>: Lock<E> {
     ) -> Outcome<Self::Grant>;
 }
 
+/// Parameters of a lock whose clients meet in the middle and wait for time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// m: how many levels lie at most between a client that notifies those above it and one that
+    /// looks for those below it.
+    pub distance: u8,
+    /// For how long the owner of a node waits before it looks below, in nanoseconds.
+    pub wait_ns: Nanos,
+}
+
+/// The ability to have its parameters changed while clients use it.
+pub trait Tune<E: Endpoint> {
+    /// Changes the parameters of the lock that lies there, in two phases (Gao et al., *Citron*,
+    /// FAST'23, section 3.5.5): prepares the change, waits until no living client has anything
+    /// there by what was before, and commits it. No client waits for this. It waits for each that
+    /// holds or awaits the lock now, so the client that runs it must have nothing of the lock,
+    /// or go on with that meanwhile. If another change is prepared it first sees that one through.
+    ///
+    /// If the future is dropped, or its client crashes, in the middle, then either nothing has
+    /// changed, or the change is prepared: clients go on, by what is right beside old and new
+    /// parameters, and the next call commits it first.
+    ///
+    /// # Errors
+    /// [`TuneError`].
+    fn tune<'a>(
+        &'a self,
+        endpoint: &'a E,
+        lock: Addr,
+        to: Tuning,
+    ) -> LocalFuture<'a, Result<(), TuneError>>;
+}
+
 /// A lock of far memory, as the client runs it. It lies at an address, where a client wants it in a
 /// mode, or a part of it.
 ///
@@ -239,6 +272,11 @@ pub trait Lock<E: Endpoint>: LockKind {
 
     /// The ability to hold parts of what is held.
     fn division(&self) -> Option<&dyn Division<E, Self::Want, Self::Grant>> {
+        None
+    }
+
+    /// The ability to have its parameters changed while clients use it.
+    fn tuning(&self) -> Option<&dyn Tune<E>> {
         None
     }
 

@@ -88,6 +88,7 @@ impl Contestant {
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
             let done = match self.transaction(round) {
+                _ if self.trial.scenario.tune(self.who, round).is_some() => self.tunes(round).await,
                 _ if self.is_in_parts() => self.ranges(round).await,
                 Some(nested) => self.transacts(round, nested).await,
                 None if self.is_to_update(round) => self.updates(round).await,
@@ -140,6 +141,22 @@ impl Contestant {
         }
         let id = self.trial.ids[usize::from(self.who)].get();
         self.trial.handle.kill_with(id, Outcome::Executed);
+    }
+
+    /// Changes the lock's parameters instead of acquiring it.
+    async fn tunes(&self, round: u16) -> anyhow::Result<()> {
+        let Some(to) = self.trial.scenario.tune(self.who, round) else { return Ok(()) };
+        let tuned = self.client().tune(self.trial.layout.word(0), to);
+        match self.unless(tuned).await {
+            None => self.settles(0).await,
+            Some(tuned) => {
+                tuned?;
+                let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+                bench.befell.tunes += 1;
+                bench.tell(|| format!("client {who}  has changed the parameters"));
+                Ok(())
+            }
+        }
     }
 
     async fn cycle(&self, round: u16) -> anyhow::Result<()> {

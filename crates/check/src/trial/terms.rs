@@ -52,6 +52,8 @@ pub struct Terms {
     pub converts: bool,
     /// Whether divisions of holds are drawn.
     pub divides: bool,
+    /// Whether changes of its parameters are drawn.
+    pub tunes: bool,
     /// What it says of tries, withdrawals and stops.
     pub declares: Declares,
     /// What transactions make of the locks that are asked of them.
@@ -67,7 +69,7 @@ impl Terms {
         }
         let crew = Crew { tasks: scenario.tasks, ..Crew::ALONE };
         let (order, declares) = (Order::default(), Declares::NOTHING);
-        let alone = Self { updates: false, converts: false, divides: false, ..self };
+        let alone = Self { updates: false, converts: false, divides: false, tunes: false, ..self };
         Self { crew, order, declares, ..alone }
     }
 

@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::{Addr, Endpoint, Fault, Park, Posted, Ticket, block_on};
 
-use crate::ReleaseError;
+use crate::error::{ReleaseError, TuneError};
 use crate::event::EventCounts;
-use crate::lock::{Lock, Tried};
+use crate::lock::{Lock, Tried, Tuning};
 use crate::promise::Granted;
 use crate::site::Outcome;
 use crate::slots::{Closing, Opening, Options, SlotState, Slots, Tries};
@@ -97,6 +97,16 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
         let count = usize::from(self.core.slots.endpoint.slots()).min(SLOTS_MAX);
         let slots = &self.core.slots.slots[..count];
         slots.iter().fold(0, |hash, slot| slot.cache.mixed_into(hash))
+    }
+
+    /// Changes the parameters of the lock that lies there, while clients use it:
+    /// [`Tune::tune`](crate::lock::Tune::tune).
+    ///
+    /// # Errors
+    /// Those of that; [`TuneError::Fixed`] where the lock has no such parameters.
+    pub async fn tune(&self, lock: Addr, to: Tuning) -> Result<(), TuneError> {
+        let Some(tuning) = self.core.slots.kind.tuning() else { return Err(TuneError::Fixed) };
+        tuning.tune(self.endpoint(), lock, to).await
     }
 
     /// Finishes what dropped futures and dropped guards left behind: withdraws from queues,

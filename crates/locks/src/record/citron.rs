@@ -18,6 +18,7 @@ mod repair;
 pub mod split;
 mod take;
 pub mod tree;
+mod tuning;
 pub mod word;
 
 use std::ops::Range;
@@ -26,7 +27,7 @@ use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
-use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried};
+use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried, Tune};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
@@ -91,6 +92,11 @@ pub struct Citron<const SHARES: bool> {
     /// has it: newcomers that have not notified it by then give way by their clocks. `None`: they
     /// look above once more, and no clock decides.
     pub wait_ns: Option<Nanos>,
+    /// Whether these two may be changed while clients use the lock ([`Tune`](crate::lock::Tune)). Of
+    /// a lock with clocks alone.
+    pub is_tuned: bool,
+    /// Whether a change of them comes into force when nobody works any more by what was before.
+    pub awaits_older: bool,
     /// Whether who claims a node above leaves takes all bits of these with it: if all were free it
     /// need not wait. Of a lock with clocks alone.
     pub is_fast: bool,
@@ -173,6 +179,8 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             refines: false,
             distance: DISTANCE,
             wait_ns: None,
+            is_tuned: false,
+            awaits_older: true,
             is_fast: true,
             frees_all_leaves: false,
             fast_is_never_late: false,
@@ -213,8 +221,12 @@ impl<const SHARES: bool> Citron<SHARES> {
             numbers,
             nodes_max: (!self.is_exact).then_some(self.nodes_max),
             refines: self.refines,
+            notifies: self.distance,
             distance: self.distance,
             wait_ns: self.wait_ns,
+            in_time_ns: self.wait_ns.unwrap_or(0),
+            first: self.first(),
+            change: 0,
             is_fast: self.is_fast && self.wait_ns.is_some() && !SHARES,
             shares: SHARES,
             exempts: self.exempts,
@@ -232,9 +244,15 @@ impl<const SHARES: bool> Citron<SHARES> {
         }
     }
 
-    fn params(&self, want: Extent) -> Params {
+    /// The same of one that works by the parameters that its slot remembers.
+    fn plan_at<E: Endpoint>(&self, site: &Site<'_, E>, numbers: BlockNumbers) -> Plan {
+        let plan = self.plan(numbers);
+        if plan.first.is_none() { plan } else { plan.by(tuning::remembered(site)) }
+    }
+
+    fn params<E: Endpoint>(&self, site: &Site<'_, E>, want: Extent) -> Params {
         Params {
-            plan: self.plan(want.blocks()),
+            plan: self.plan_at(site, want.blocks()),
             keeps_turn: self.keeps_turn,
             keeps_token: self.keeps_token,
             frees_all_leaves: self.frees_all_leaves,
@@ -264,16 +282,16 @@ impl<const SHARES: bool> Citron<SHARES> {
     }
 
     /// A request that has nothing yet.
-    fn course(&self, want: Extent) -> Course {
-        let course =
-            Course::of(self.plan(want.blocks()), want.mode(), self.units(want), want.is_refined());
+    fn course<E: Endpoint>(&self, site: &Site<'_, E>, want: Extent) -> Course {
+        let plan = self.plan_at(site, want.blocks());
+        let course = Course::of(plan, want.mode(), self.units(want), want.is_refined());
         course.behind(want.held_before().map(u64::from))
     }
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        let mut course =
-            Course::of(self.plan(want.blocks()), want.mode(), self.units(want), grant.is_part);
+        let plan = self.plan(want.blocks()).as_said(grant.said);
+        let mut course = Course::of(plan, want.mode(), self.units(want), grant.is_part);
         course.completes(&grant.tickets);
         (course.both, course.token) = (grant.both, Some(grant.count));
         course.leaves_of = grant.leaves_of;
@@ -326,6 +344,8 @@ pub struct Grant {
     both: bool,
     /// Whether it is a part of what was held before.
     is_part: bool,
+    /// What its record says of the parameters by which it was granted.
+    said: UnitsWord,
     /// Where it is written down, if it is.
     entry: Option<Entry>,
 }
@@ -337,7 +357,8 @@ impl Grant {
         tickets[..known].copy_from_slice(&course.tickets[..known]);
         let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
         let (leaves_of, both, is_part) = (course.leaves_of, course.both, course.is_part);
-        Self { count, tickets, nodes, leaves_of, both, is_part, entry: None }
+        let said = course.plan.said(UnitsWord::new());
+        Self { count, tickets, nodes, leaves_of, both, is_part, said, entry: None }
     }
 }
 
@@ -398,6 +419,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// many as have its units alone, `refine=yes` for that where a request would wait with
     /// something in its hands, `m=COUNT` levels between clients that meet; `wait=NANOS` before the
     /// owner of a node looks below, where clocks decide, of a lock without readers, and with it
+    /// `tuned=yes` where both may be changed while clients use the lock, and
     /// `fast=no` where that one does not take the leaves of its node as well; `tokens=no`
     /// where nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others
     /// that come before a request takes units of a leaf one by one, `call=COUNT` that come before a
@@ -428,6 +450,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "wait" if !SHARES => {
                 Some(Setting::nanos(self.wait_ns.get_or_insert(WAIT_NS), WAIT_NS_MIN))
             }
+            "tuned" if !SHARES => Some(Setting::yes_or_no(&mut self.is_tuned)),
             "fast" if !SHARES => Some(Setting::yes_or_no(&mut self.is_fast)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
@@ -437,6 +460,16 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "shelf" => Some(Setting::count(&mut self.shelf_blocks, 1..=SHELF_BLOCKS_MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),
+        }
+    }
+
+    fn conflict(&self) -> Option<(&'static str, &'static str)> {
+        match self.wait_ns {
+            None if self.is_tuned => Some(("tuned", "only with a time to wait")),
+            Some(wait_ns) if self.is_tuned && wait_ns > tuning::WAIT_NS_MAX => {
+                Some(("wait", "at most 1048575 with tuned"))
+            }
+            _ => None,
         }
     }
 
@@ -460,6 +493,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             order: Order { rounds_before_writer, ..Order::NONE },
             tries_tell_truth: true,
             withdraws: true,
+            acts_on_memory: self.is_tuned,
             waits_out_ns: self.wait_ns,
             proof,
             ..Promises::EXCLUSION
@@ -499,6 +533,10 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     type Want = Extent;
     type Grant = Grant;
 
+    fn tuning(&self) -> Option<&dyn Tune<E>> {
+        self.is_tuned.then_some(self)
+    }
+
     fn conversion(&self) -> Option<&dyn Conversion<E, Extent, Grant>> {
         SHARES.then_some(self)
     }
@@ -508,25 +546,27 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
-        let units = units_word(&self.units(want), want.is_refined());
+        let plan = self.plan_at(site, want.blocks());
+        let units = units_word(&plan, &self.units(want), want.is_refined());
         site.endpoint.publish(site.slot(), slot::PART, units);
         site.forget_position();
         0
     }
 
     fn opening(&self, site: &Site<'_, E>, want: Extent) -> Verb<'static> {
-        take::looking(self.plan(want.blocks()), site.lock, self.course(want).next())
+        take::looking(self.plan(want.blocks()), site.lock, self.course(site, want).next())
     }
 
     /// Looks at the first node and those above it, which changes nothing.
     fn open(&self, site: &Site<'_, E>, want: Extent) -> Posted {
-        take::look(site, &self.course(want))
+        take::look(site, &self.course(site, want))
     }
 
     /// It is never all. What was seen is kept for the next verbs.
     fn opened(&self, site: &Site<'_, E>, want: Extent, _: u128) -> Option<Grant> {
-        let course = self.course(want);
-        let way = take::seen(site, &course).ok().filter(|_| !take::hears_call(site, &course));
+        let course = self.course(site, want);
+        let is_vague = take::hears_call(site, &course) || take::tuned(site, &course).is_some();
+        let way = take::seen(site, &course).ok().filter(|_| !is_vague);
         place::keep_way(site, way);
         None
     }
@@ -547,8 +587,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         want: Extent,
         _: Option<u128>,
     ) -> Result<Option<Grant>, Fault> {
-        let mut course = self.course(want);
-        let has_all = self.params(want).acquire(site, &mut course).await?;
+        let mut course = self.course(site, want);
+        let has_all = self.params(site, want).acquire(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 
@@ -597,7 +637,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         let mut course = self.held(want, grant);
         let gone = match grant.must_read_tickets(&course) {
             true => {
-                self.params(want).read_tickets(site, &mut course, false).await?;
+                self.params(site, want).read_tickets(site, &mut course, false).await?;
                 0
             }
             false => CHAIN_MAX,
@@ -614,8 +654,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
-        let mut course = self.course(want);
-        let has_all = self.params(want).attempt(site, &mut course).await?;
+        let mut course = self.course(site, want);
+        let has_all = self.params(site, want).attempt(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 
@@ -625,8 +665,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         want: Extent,
         _: u128,
     ) -> Result<Option<Grant>, Fault> {
-        let mut course = self.course(want);
-        let has_all = self.params(want).attempt_past_the_dead(site, &mut course).await?;
+        let mut course = self.course(site, want);
+        let has_all = self.params(site, want).attempt_past_the_dead(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
     }
 }
@@ -654,7 +694,7 @@ impl<const SHARES: bool> Citron<SHARES> {
     ) -> Result<Course, Fault> {
         let mut held = self.held(want, grant);
         if grant.must_read_tickets(&held) {
-            self.params(want).read_tickets(site, &mut held, false).await?;
+            self.params(site, want).read_tickets(site, &mut held, false).await?;
         }
         Ok(held)
     }
@@ -668,7 +708,7 @@ impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
         grant: Grant,
     ) -> Result<Option<Grant>, Fault> {
         let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
-        let is_shared = self.params(want).make_shared(site, &mut held).await?;
+        let is_shared = self.params(site, want).make_shared(site, &mut held).await?;
         Ok(is_shared.then(|| Grant::of(&held)))
     }
 
@@ -679,7 +719,7 @@ impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
         grant: Grant,
     ) -> Result<Option<Grant>, Fault> {
         let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
-        let is_alone = self.params(want).make_exclusive(site, &mut held).await?;
+        let is_alone = self.params(site, want).make_exclusive(site, &mut held).await?;
         Ok(is_alone.then(|| Grant::of(&held)))
     }
 }
@@ -697,7 +737,11 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
         }
         let held = self.held_with_tickets(site, whole).await?;
         let mut part = Course::of_part(units, held, want.blocks());
-        let has_all = self.params(want).take_part(site, &mut part).await?;
+        if part.plan.first.is_some() {
+            let word = Self::tuning_word(site.endpoint, site.lock).await?;
+            part.plan = part.plan.going_on_by(word);
+        }
+        let has_all = self.params(site, want).take_part(site, &mut part).await?;
         part.token = Some(whole.1.count);
         self.granted(site, want, has_all.then_some(&part)).await
     }
@@ -711,7 +755,7 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
         let (all, want) = (self.held_with_tickets(site, whole).await?, whole.0);
         let parts: Vec<Course> =
             parts.iter().map(|&(want, grant)| self.held(want, grant)).collect();
-        self.params(want).leave_to(site, &all, &parts, whole.1.entry).await
+        self.params(site, want).leave_to(site, &all, &parts, whole.1.entry).await
     }
 }
 
@@ -724,7 +768,8 @@ impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
         token: u64,
         since_us: u64,
     ) -> Shelved {
-        let (part, mode) = (units_word(&self.units(want), grant.is_part), want.mode());
+        let plan = self.plan(want.blocks()).as_said(grant.said);
+        let (part, mode) = (units_word(&plan, &self.units(want), grant.is_part), want.mode());
         Shelved { lock: site.lock, part, mode, token, since_us }
     }
 

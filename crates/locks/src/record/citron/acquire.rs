@@ -12,7 +12,7 @@ use super::living::living;
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
 use super::take::{
-    By, Claim, Way, exempt_parent, hears_call, is_seen_after, look, parent_seen, read, way,
+    By, Claim, Way, exempt_parent, hears_call, is_seen_after, look, parent_seen, read, tuned, way,
 };
 use super::word::{self, NodeWord};
 use crate::event::Event;
@@ -304,6 +304,10 @@ impl Params {
                 course.takes_the_rest();
                 course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
                 site.endpoint.completion(look(site, course)).await?;
+                if let Some(word) = tuned(site, course) {
+                    course.tunes(site, word);
+                    return Ok(Step::Take(None));
+                }
                 if hears_call(site, course) {
                     // One that takes units one by one takes no more than the one it would wait for.
                     course.takes_run(1);

@@ -5,7 +5,7 @@ use farlock_fabric::{Fault, Nanos, Wait, WideAtomics};
 use super::course::{Course, Half, Stand};
 use super::living::{Living, living};
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
-use super::take::{By, Claim, look};
+use super::take::{By, Claim, look, tuned};
 use super::word::NodeWord;
 use crate::event::Event;
 use crate::site::Site;
@@ -146,6 +146,10 @@ impl Params {
         }
         course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
         site.endpoint.completion(look(site, course)).await?;
+        if let Some(word) = tuned(site, course) {
+            course.tunes(site, word);
+            return Ok(Next::Changed);
+        }
         let way = match self.way_past_cleaners(site, course).await? {
             Ok(way) => way,
             Err(bar) => return Ok(Next::Barred(bar)),

@@ -48,7 +48,7 @@ impl Params {
             return Ok(Some(Bar::Line(above)));
         }
         let ticket = seen.turn();
-        let plan = Plan { counts: false, ..self.plan };
+        let plan = Plan { counts: false, ..wanted.plan };
         let course = Course::new(plan, Mode::Exclusive, plan.tree.units_of(above)).cleaning();
         course.publish_units(site);
         let stand = Stand { phase: Phase::Claiming, claims: false, ticket: Some(ticket) };

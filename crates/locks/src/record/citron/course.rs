@@ -6,11 +6,13 @@ use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb};
 use smallvec::{SmallVec, smallvec};
 
+use super::fast::NODES_MAX as NODES_WITH_LEAVES;
 use super::passes::Passes;
 use super::record::{NextWord, ReachWord, units_word};
 use super::split::{NODES_INLINE, Nodes};
 use super::tree::{Levels, Lies, NODE_BYTES, Node, Tree};
 use super::word::CALL;
+use crate::lock::Tuning;
 use crate::shelf::Shelf;
 use crate::site::Site;
 use crate::slot::{self, Phase};
@@ -76,11 +78,19 @@ pub(super) struct Plan {
     pub(super) nodes_max: Option<usize>,
     /// Whether a request has no units beside those that it wants in its hands while it waits.
     pub(super) refines: bool,
-    /// From those who notify to those who look.
+    /// Every how manyth level above its own a client notifies.
+    pub(super) notifies: u8,
+    /// Within how many levels the owner of a node looks.
     pub(super) distance: u8,
     /// For how long the owner of a node waits before it looks below, where no client looks above
     /// once more.
     pub(super) wait_ns: Option<Nanos>,
+    /// Within how long a client must have claimed a node then.
+    pub(super) in_time_ns: Nanos,
+    /// The parameters that its lock begins with, if they may change.
+    pub(super) first: Option<Tuning>,
+    /// By which change it works then, as records tell them apart.
+    pub(super) change: u64,
     /// Whether who claims a node above leaves takes all bits of these with it.
     pub(super) is_fast: bool,
     /// Whether nodes have a word for readers as well.
@@ -804,7 +814,7 @@ impl Course {
     fn levels_notified(&self, node: Node) -> Levels {
         match self.is_part && self.plan.counts_parts {
             true => Levels::above(node.level()),
-            false => self.plan.tree.notified(node, self.plan.distance),
+            false => self.plan.tree.notified(node, self.plan.notifies),
         }
     }
 
@@ -833,7 +843,7 @@ impl Course {
 
     /// The word of a record that names these units.
     pub(super) fn units_word(&self) -> u64 {
-        units_word(&self.units(), self.is_part)
+        units_word(&self.plan, &self.units(), self.is_part)
     }
 
     /// Publishes which units are wanted. The record must say that it has no node.
@@ -882,6 +892,7 @@ impl Course {
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         let waits = u64::from(self.late) << 48 | u64::from(self.asked) << 56;
         let token = token ^ waits ^ self.passes.survivors();
-        [self.units_word(), steps, tickets, token, self.leaves_of.into()]
+        let leaves = u64::from(self.leaves_of) | self.plan.survivors() << NODES_WITH_LEAVES;
+        [self.units_word(), steps, tickets, token, leaves]
     }
 }

@@ -49,13 +49,13 @@ impl Living {
     fn decode(plan: Plan, who: Mailbox, words: [u64; SAYS], units: u64) -> Option<Self> {
         let (state, token) = (SlotWord(words[slot::STATE]), words[slot::TOKEN]);
         let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
-        let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
-        let (is_part, units) = (units.part() != 0, units.start()..units.end());
+        let (said, reach) = (UnitsWord(units), ReachWord(state.generation()));
+        let (is_part, units) = (said.part() != 0, said.start()..said.end());
         if units.is_empty() || units.end > plan.tree.units() {
             return None;
         }
         let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
-        let mut course = Course::of(plan, mode, units, is_part);
+        let mut course = Course::of(plan.as_said(said), mode, units, is_part);
         course.has = (reach.has() as usize).min(course.nodes.len());
         course.both = reach.both() != 0;
         let next = NextWord(state.ticket());
@@ -89,12 +89,12 @@ impl Living {
 
     /// One that holds all that it wants, as it has written down.
     fn shelved(plan: Plan, owner: EndpointId, shelved: Shelved) -> Option<Self> {
-        let units = UnitsWord(shelved.part);
-        let (is_part, units) = (units.part() != 0, units.start()..units.end());
+        let said = UnitsWord(shelved.part);
+        let (is_part, units) = (said.part() != 0, said.start()..said.end());
         if units.is_empty() || units.end > plan.tree.units() {
             return None;
         }
-        let mut course = Course::of(plan, shelved.mode, units, is_part);
+        let mut course = Course::of(plan.as_said(said), shelved.mode, units, is_part);
         course.has = course.nodes.len();
         Some(Self {
             who: Mailbox { endpoint: owner, slot: Slot(0) },
@@ -277,14 +277,24 @@ pub(super) async fn living<E: Endpoint>(
     plan: Plan,
     lock: Addr,
 ) -> Result<Vec<Living>, Fault> {
+    beside(site.endpoint, Some(site.me), plan, lock).await
+}
+
+/// The same of all slots but this one.
+pub(super) async fn beside<E: Endpoint>(
+    endpoint: &E,
+    me: Option<Mailbox>,
+    plan: Plan,
+    lock: Addr,
+) -> Result<Vec<Living>, Fault> {
     let mut moves = 0;
     loop {
-        let found = look_around(site, plan, lock).await?;
+        let found = look_around(endpoint, me, plan, lock).await?;
         if !plan.minds_moves {
             return Ok(found);
         }
-        site.endpoint.read64(Plan::moves(lock)).await?;
-        let now = site.endpoint.old() as u64;
+        endpoint.read64(Plan::moves(lock)).await?;
+        let now = endpoint.old() as u64;
         if now == moves {
             return Ok(found);
         }
@@ -293,55 +303,56 @@ pub(super) async fn living<E: Endpoint>(
 }
 
 /// The slots of all endpoints that live, but for this one.
-fn others<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Vec<Mailbox> {
+fn others<E: Endpoint>(endpoint: &E, me: Option<Mailbox>, plan: Plan) -> Vec<Mailbox> {
     // In which order they are read must not matter.
-    let (slots, from_last) = (site.endpoint.slots(), !plan.minds_moves);
+    let (slots, from_last) = (endpoint.slots(), !plan.minds_moves);
     let slots = (0..slots).map(|slot| Slot(if from_last { slots - 1 - slot } else { slot }));
-    let living = site.endpoint.occupied().filter_map(|index| site.endpoint.occupant(index));
+    let living = endpoint.occupied().filter_map(|index| endpoint.occupant(index));
     let all = living.flat_map(|endpoint| slots.clone().map(move |slot| Mailbox { endpoint, slot }));
-    all.filter(|who| *who != site.me).collect()
+    all.filter(|who| Some(*who) != me).collect()
 }
 
 /// The same, where no hold goes from one record to others.
 async fn look_around<E: Endpoint>(
-    site: &Site<'_, E>,
+    endpoint: &E,
+    me: Option<Mailbox>,
     plan: Plan,
     lock: Addr,
 ) -> Result<Vec<Living>, Fault> {
     let mut found = Vec::new();
     if plan.shelf_first {
-        on_shelf(site, plan, lock, &mut found).await?;
+        on_shelf(endpoint, plan, lock, &mut found).await?;
     }
     // What is read with one doorbell is seldom overtaken: those that do not mind it, to show what
     // it does, read one by one.
     let at_once = if plan.minds_moves { CHAIN_MAX / 2 } else { 1 };
-    for others in others(site, plan).chunks(at_once) {
-        let record = |who: &Mailbox| site.endpoint.record(who.endpoint.index, who.slot);
+    for others in others(endpoint, me, plan).chunks(at_once) {
+        let record = |who: &Mailbox| endpoint.record(who.endpoint.index, who.slot);
         let reads = others.iter().flat_map(|who| {
             let state = Verb::Read { addr: record(who), words: SAYS as u16 };
             // If it has gone on to other units since, it has nothing any more of what it had.
             let units = Verb::Read { addr: record(who).plus(8 * slot::PART as u64), words: 1 };
             [state, units]
         });
-        site.endpoint.completion(post(site.endpoint, reads)).await?;
+        endpoint.completion(post(endpoint, reads)).await?;
         for (number, &who) in others.iter().enumerate() {
             let mut words = [0; SAYS];
-            site.endpoint.copy_read(2 * number, &mut words);
-            let units = site.endpoint.link(2 * number + 1).old as u64;
+            endpoint.copy_read(2 * number, &mut words);
+            let units = endpoint.link(2 * number + 1).old as u64;
             if words[slot::LOCK] == lock.bits() && SlotWord(words[slot::STATE]).phase() != 0 {
                 found.extend(Living::decode(plan, who, words, units));
             }
         }
     }
     if !plan.shelf_first {
-        on_shelf(site, plan, lock, &mut found).await?;
+        on_shelf(endpoint, plan, lock, &mut found).await?;
     }
     Ok(found)
 }
 
 /// Those whose holds are written down.
 async fn on_shelf<E: Endpoint>(
-    site: &Site<'_, E>,
+    endpoint: &E,
     plan: Plan,
     lock: Addr,
     found: &mut Vec<Living>,
@@ -351,5 +362,5 @@ async fn on_shelf<E: Endpoint>(
         let is_here = shelved.lock == lock;
         found.extend(is_here.then(|| Living::shelved(plan, owner, shelved)).flatten());
     };
-    shelf.for_each(site.endpoint, tell).await
+    shelf.for_each(endpoint, tell).await
 }

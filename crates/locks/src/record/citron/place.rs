@@ -119,7 +119,7 @@ pub(super) enum Kept {
 
 /// What is kept of the request of this slot.
 pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
-    let (word, units) = (PlaceWord(site.position()), UnitsWord(site.successor_bits()));
+    let (word, said) = (PlaceWord(site.position()), UnitsWord(site.successor_bits()));
     let ticket = word.ticket() as u16;
     let stage = match word.stage() {
         SEEN => return Kept::New(Some(Way { ticket, left: word.left() as u32 })),
@@ -129,11 +129,11 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
         _ => return Kept::New(None),
     };
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
-    let (is_part, units) = (units.part() != 0, units.start()..units.end());
+    let (is_part, units) = (said.part() != 0, said.start()..said.end());
     let wait = WaitWord(word.left());
     let ends = [wait.first_block(), wait.last_block()].map(|number| number as u16);
     let numbers = BlockNumbers::of_ends(plan.tree.far_ends(&units), ends);
-    let mut course = Course::of(Plan { numbers, ..plan }, mode, units, is_part);
+    let mut course = Course::of(Plan { numbers, ..plan.as_said(said) }, mode, units, is_part);
     course.has = word.has() as usize;
     course.leaves_of = (1 << word.leaves_of()) - 1;
     if wait.single() != 0 {

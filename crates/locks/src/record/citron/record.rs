@@ -9,13 +9,19 @@ use std::ops::Range;
 
 use farlock_fabric::word;
 
+use super::course::Plan;
+use super::tree::Tree;
 use crate::slot::SlotWord;
 
 word! {
     /// The units that are wanted, in a slot's record.
     pub struct UnitsWord: u64 {
         /// The first.
-        START start: 32,
+        START start: 28,
+        /// Of a lock whose parameters may change: one less than the m by which it notifies.
+        DISTANCE distance: 2,
+        /// And by which change, among so many.
+        CHANGE change: 2,
         /// The one behind the last.
         END end: 31,
         /// Whether they are a part of what the client had before, or it has others beside: their
@@ -79,8 +85,11 @@ const _: () = {
     assert!(state.generation() == reach && state.ticket() == next, "a slot's record has both");
 };
 
-/// The word of a record that names these units.
-pub(super) const fn units_word(units: &Range<u64>, is_part: bool) -> u64 {
+const _: () = assert!(Tree::LARGEST.last_unit() <= UnitsWord::START.max(), "all units have room");
+
+/// The word of a record that names these units, of a request by this plan.
+pub(super) fn units_word(plan: &Plan, units: &Range<u64>, is_part: bool) -> u64 {
     let word = UnitsWord::new().with(UnitsWord::START, units.start);
-    word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part as u64).0
+    let word = word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part.into());
+    plan.said(word).0
 }

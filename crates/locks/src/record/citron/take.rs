@@ -9,6 +9,7 @@ use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
 use super::fast::leaves_given;
 use super::repair::{Bar, Params, Until, Wanted};
 use super::tree::Node;
+use super::tuning::{self, TuningWord};
 use super::word::{self, CountWord, NodeWord};
 use crate::record::bakery::DRIFT_ONE_IN;
 use crate::site::Site;
@@ -72,7 +73,17 @@ pub(super) fn look<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Posted {
     }
     let up = std::iter::once(node).chain(looked_at(course)).map(|node| looking(plan, lock, node));
     let down = looking_below(plan, lock, node).skip(1).filter(|_| course.counts_next());
-    post(site.endpoint, up.chain(down))
+    let tuning = course.is_to_tune().then(|| tuning::reading(lock));
+    post(site.endpoint, up.chain(down).chain(tuning))
+}
+
+/// The parameters of the lock as the chain of [`look`] has found them, if the request is to work by
+/// them and does not: then nothing else of what it found is good for it.
+pub(super) fn tuned<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Option<TuningWord> {
+    let link = Links::of_look(course).below;
+    let found = || TuningWord(site.endpoint.link(link).old as u64);
+    let found = course.is_to_tune().then(found);
+    found.filter(|&found| found != tuning::remembered(site))
 }
 
 /// Which links of a chain have read the next node of a request, those above it, and its window
@@ -528,12 +539,13 @@ fn in_its_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) ->
 /// By this client's clock, which may go so much slower than that one's.
 fn is_too_late<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> bool {
     // Where there is nobody above whom it minds nobody above waits for it.
-    let Some(wait_ns) = course.plan.wait_ns.filter(|_| above(course).next().is_some()) else {
+    if !course.plan.is_timed() || above(course).next().is_none() {
         return false;
-    };
+    }
     let passed_ns = site.endpoint.now().saturating_sub(site.opened_at());
-    let apart_ns = wait_ns.div_ceil(DRIFT_ONE_IN) + TICKS_NS;
-    passed_ns > wait_ns.saturating_sub(apart_ns)
+    let in_time_ns = course.plan.in_time_ns;
+    let apart_ns = in_time_ns.div_ceil(DRIFT_ONE_IN) + TICKS_NS;
+    passed_ns > in_time_ns.saturating_sub(apart_ns)
 }
 
 impl Params {
@@ -655,7 +667,7 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<Vec<Wanted>, Fault> {
-        let (interval, patience) = (self.plan.wait_ns, self.patience);
+        let (interval, patience) = (course.plan.wait_ns, self.patience);
         site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
         self.look_below(site, course).await
     }

@@ -555,6 +555,37 @@ mod tests {
         }
     }
 
+    /// So they do where the one below notifies for a lower distance than the one above looks: a
+    /// change of the distance rests on this. The other way round they may miss each other.
+    #[test]
+    fn those_who_notify_for_less_are_met_by_those_who_look_further() {
+        let meet = |tree: Tree, (above, looks): (Node, u8), (below, notifies): (Node, u8)| {
+            let levels = tree.notified(below, notifies);
+            let notified: Vec<Node> = levels.map(|level| below.at_level(level)).collect();
+            let window = tree.window(above, looks);
+            let nodes = |(first, count): (Node, u32)| (0..count).map(move |at| first.plus(at));
+            window.flat_map(nodes).any(|node| notified.contains(&node))
+        };
+        let distances = 1..=DISTANCE_MAX;
+        for tree in one_and_two() {
+            for below in all(tree) {
+                for (notifies, looks) in distances.clone().flat_map(|notifies| {
+                    (notifies..=DISTANCE_MAX).map(move |looks| (notifies, looks))
+                }) {
+                    for above in below.ancestors() {
+                        let both = format!("{above:?} by {looks}, {below:?} by {notifies}");
+                        assert!(
+                            meet(tree, (above, looks), (below, notifies)),
+                            "{both} in {tree:?}"
+                        );
+                    }
+                }
+            }
+        }
+        let leaf = SMALL.leaf_of(0);
+        assert!(!meet(SMALL, (Node::ROOT, 1), (leaf, 2)), "what is between two is not looked at");
+    }
+
     /// Of the largest tree, with four levels between two who meet, the parent and two more.
     #[test]
     fn few_are_notified() {

@@ -276,6 +276,10 @@ exhibits! {
         Nothing at 4 locks,
         "Citron with clocks: who was given all leaves of its node does not mind that it was late \
          for an owner above";
+    "commits-over-holds", Sound, Exclusive { awaits_older: false, ..tuned_citron() }, true, true,
+        Nothing at 4 locks,
+        "Citron with clocks: a change of its parameters comes into force beside those who hold and \
+         wait by what was before";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
@@ -340,6 +344,11 @@ fn timed_citron() -> Exclusive {
 /// The same whose clients take the leaves of a node with it.
 fn fast_citron() -> Exclusive {
     Exclusive { is_fast: true, ..timed_citron() }
+}
+
+/// One whose m and time to wait may change.
+fn tuned_citron() -> Exclusive {
+    Exclusive { is_tuned: true, distance: 2, ..timed_citron() }
 }
 
 /// One whose looks are overtaken. Its grants are not counted: that adds verbs, and hides nothing.

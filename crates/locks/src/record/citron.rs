@@ -478,13 +478,15 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             patient: "poll=2500000",
             hurried: "poll=50000",
             // A unit, the rest of its node, one of two nodes, and one of all.
-            in_parts: match self.leaf_units {
-                LEAF_UNITS_MAX => &[0, 1, 64, 320, 1024],
-                _ => &[0, 1, 4, 8, 16],
+            in_parts: match (self.leaf_units, self.is_tuned) {
+                (LEAF_UNITS_MAX, _) => &[0, 1, 64, 320, 1024],
+                (_, false) => &[0, 1, 4, 8, 16],
+                // The root above a unit: they meet by m alone.
+                (_, true) => &[0, 1, 4, 5, 16],
             },
             has_many_verbs: true,
             // Of a lock without readers alone.
-            larger: if SHARES { &[] } else { &["wait=15000"] },
+            larger: if SHARES { &[] } else { &["wait=15000", "wait=15000:tuned=yes"] },
             ..Proof::SLEEPER
         };
         // Twice for each level it waits for readers, with four doorbells each time.

@@ -20,6 +20,7 @@ mod setting;
 mod shm;
 mod sim;
 mod tcp;
+mod tuning;
 mod turns;
 mod txn;
 mod unlisted;

@@ -41,6 +41,8 @@ pub(super) struct Living {
     ticket: Option<u16>,
     /// The token of its client's last grant by this record.
     pub(super) token: u64,
+    /// The first word of its record; `None` if it is written down elsewhere.
+    pub(super) state: Option<u64>,
 }
 
 impl Living {
@@ -84,6 +86,7 @@ impl Living {
             takes_leaves,
             ticket,
             token,
+            state: Some(state.0),
         })
     }
 
@@ -110,6 +113,7 @@ impl Living {
             takes_leaves: false,
             ticket: None,
             token: shelved.token,
+            state: None,
         })
     }
 

@@ -14,7 +14,7 @@
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Nanos, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Plan, Stand};
-use super::living::beside;
+use super::living::{Living, beside};
 use super::record::UnitsWord;
 use super::tree::DISTANCE_MAX;
 use super::{Citron, WAIT_NS_MIN};
@@ -41,6 +41,10 @@ farlock_fabric::word! {
 
 /// The longest time that owners wait of a lock that is tuned, in nanoseconds: 1 ms.
 pub(super) const WAIT_NS_MAX: Nanos = TuningWord::WAIT_NS.max();
+
+/// A manager that waits for others looks at them again after so long, in nanoseconds, if nothing
+/// tells it to look sooner.
+const LOOK_AGAIN_NS: Nanos = 100_000;
 
 /// A record tells numbers apart that differ by less.
 pub(super) const NUMBERS: u64 = 1 << UnitsWord::CHANGE.bits;
@@ -224,12 +228,13 @@ impl<const SHARES: bool> Citron<SHARES> {
         let plan = self.plan(BlockNumbers::NONE);
         while self.awaits_older {
             let living = beside(endpoint, None, plan, lock).await?;
-            if living.iter().all(|other| other.course.plan.change == word.change()) {
-                break;
-            }
-            endpoint.checkpoint(&[word.0]);
-            let (interval, patience) = (Some(self.poll_ns), self.patience);
-            endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+            let is_older = |other: &&Living| other.course.plan.change != word.change();
+            let Some(older) = living.iter().find(is_older) else { break };
+            let state = |state| (endpoint.record(older.who.endpoint.index, older.who.slot), state);
+            endpoint.checkpoint(&[word.0, older.who.bits(), older.state.unwrap_or(0)]);
+            let (word, peers) = (older.state.map(state), &[older.who.endpoint][..]);
+            let (interval, patience) = (Some(LOOK_AGAIN_NS), self.patience);
+            endpoint.wait(Wait { word, peers, interval, patience, ..Wait::default() }).await;
         }
         Self::write(endpoint, lock, (word, word.committed())).await
     }

@@ -334,6 +334,16 @@ pub(crate) const CI: &[Step] = &[
             range!("0-4,2-3 --crashes 1 --protocol citron:leaf=1:wait=15000"),
             range!("0-4,2-3 --tries --protocol citron:leaf=1:wait=15000"),
             check!("mixed --locks 4 --protocol citron:leaf=1:wait=15000 --budget 5s"),
+            // Of a manager, the last client, that changes m and the time to wait under way.
+            range!(
+                "0-16,2-3 --tunes 1:30000 --crashes 1 --protocol \
+                 citron:leaf=1:tokens=no:wait=15000:tuned=yes:m=2"
+            ),
+            range!(
+                "0-16,2-3,2-3 --tunes 1:5000 --protocol \
+                 citron:leaf=1:tokens=no:wait=15000:tuned=yes:m=2 --budget 4s --partial"
+            ),
+            check!("mixed --locks 4 --protocol citron:leaf=1:wait=15000:tuned=yes:m=2 --budget 5s"),
             // Two grants that are counted late, below and above one that is not.
             range!("0-16,4-8,4-5 --protocol citron:leaf=1 --budget 4s --partial"),
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 4s --partial"),
@@ -522,6 +532,18 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "0-16,0-4,2-3 --protocol citron:leaf=1:tokens=no:wait=15000 --budget 60s --partial"
             ),
             check!("crash --locks 4 --protocol citron:leaf=1:wait=15000 --budget 60s --partial"),
+            range!(
+                "0-16,2-3,2-3 --tunes 1:15000 --protocol \
+                 citron:leaf=1:tokens=no:wait=15000:tuned=yes:m=2"
+            ),
+            range!(
+                "0-16,2-3,2-3 --tunes 2:5000 --protocol \
+                 citron:leaf=1:tokens=no:wait=15000:tuned=yes:m=1 --budget 120s --partial"
+            ),
+            range!(
+                "0-16,2-3,2-3 --tunes 2:30000 --crashes 1 --protocol \
+                 citron:leaf=1:tokens=no:wait=15000:tuned=yes:m=1 --budget 60s --partial"
+            ),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=1:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),
             range!("0-20,17-18,4-64 --protocol citron:levels=4:crown=2:leaf=1:tokens=no"),

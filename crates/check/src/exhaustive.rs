@@ -308,6 +308,22 @@ mod tests {
         }
     }
 
+    /// Where the parameters change under way, and a client or the manager dies at any verb.
+    #[test]
+    fn the_dead_beside_a_change_are_in_nobodys_way() {
+        for (distance, to) in [(2, "1:30000"), (1, "2:5000")] {
+            let spec = format!("citron:leaf=1:tokens=no:wait=15000:tuned=yes:m={distance}");
+            let player = subjects::player(&spec).expect("a registered lock");
+            let scenario = Scenario::of_ranges(&spec, 1, &[0..16, 2..3]).expect("few parts");
+            let scenario = scenario.tuning(&[to.parse().expect("m and a time")]);
+            let scenario = Scenario { anywhere: 1, ..scenario };
+            let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+            assert!(explored.catch.is_none(), "{spec} to {to}: {:?}", explored.catch);
+            assert!(explored.complete && explored.recoveries > 0, "{explored:?}");
+            assert!(explored.befell.tunes > 0, "{explored:?}");
+        }
+    }
+
     /// Whichever of two reads; where one of them dies as well.
     #[test]
     fn readers_of_ranges_exclude_writers_above_and_below() {

@@ -32,6 +32,8 @@ pub const PARTS_MAX: u16 = 8;
 pub const TASKS_MAX: u16 = 4;
 /// How long holders stay who are visited, in nanoseconds: within that who withdraws is gone.
 pub const VISITED_NS: Nanos = 1_000_000;
+/// How long holders stay beside changes of parameters, in nanoseconds: longer than owners wait.
+const TUNED_NS: Nanos = 100_000;
 /// The most times that what is given up was polled before.
 const POLLS_MAX: u32 = 8;
 
@@ -348,8 +350,8 @@ impl Scenario {
         self
     }
 
-    /// Instead of its first acquisitions the last client changes the lock's parameters to these, one
-    /// after the other.
+    /// Instead of its first acquisitions the last client changes the lock's parameters to these,
+    /// one after the other.
     pub fn tuning(mut self, changes: &[To]) -> Self {
         let who = self.clients - 1;
         self.tunes = (0..).zip(changes).map(|(round, &to)| Tune { who, round, to }).collect();
@@ -414,10 +416,7 @@ impl Scenario {
         // Of who is in a transaction the judge of tries does not know what it holds already.
         self.tries = if self.transacts { 0 } else { self.tries };
         self.draw_conversions(oracle, faults);
-        self.tunes = match faults.tunes {
-            true => Tune::draw(self.clients, self.acquisitions, oracle),
-            false => Vec::new(),
-        };
+        self.draw_tunes(oracle, faults);
         // Who is late for others begins anew, without end where polls come between all its verbs,
         // of which each takes longer than others wait. So it is beside a manager that polls.
         let is_calm = self.is_undisturbed() && self.tunes.is_empty();
@@ -440,6 +439,18 @@ impl Scenario {
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.converts = if faults.converts && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
         self.divides = if faults.divides && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
+    }
+
+    /// Which acquisitions are changes of the lock's parameters instead. Beside some of them holders
+    /// stay for longer than owners wait.
+    fn draw_tunes(&mut self, oracle: &mut Seeded, faults: Faults) {
+        self.tunes = match faults.tunes {
+            true => Tune::draw(self.clients, self.acquisitions, oracle),
+            false => Vec::new(),
+        };
+        if !self.tunes.is_empty() && oracle.pick(Choice::Event, 2) == 1 {
+            self.hold_ns = TUNED_NS;
+        }
     }
 
     /// At which locks acquisitions are.

@@ -50,7 +50,7 @@ impl Tune {
     pub fn draw(clients: u16, acquisitions: u16, oracle: &mut Seeded) -> Vec<Self> {
         let mut draw = |n| oracle.pick(Choice::Event, n);
         let mut tunes: Vec<Self> = Vec::new();
-        for _ in 0..draw(1 + DRAWN_MAX) {
+        for _ in 0..1 + draw(DRAWN_MAX) {
             let (who, round) = (draw(clients.into()) as u16, draw(acquisitions.into()) as u16);
             let distance = DISTANCES[draw(DISTANCES.len() as u32) as usize];
             let wait_ns = WAITS_NS[draw(WAITS_NS.len() as u32) as usize];

@@ -5,6 +5,7 @@
 mod acquire;
 mod attempt;
 mod call;
+mod change;
 mod clean;
 mod convert;
 mod course;
@@ -27,13 +28,17 @@ use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
-use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried, Tune};
+use crate::error::TuneError;
+use crate::lock::{
+    Conversion, Convert, Divide, Division, LocalFuture, Lock, Shelve, Tried, Tune, Tuning,
+};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
 use crate::want::{BlockNumbers, Extent, Mode, Want};
+use change::Change;
 use course::{Course, Plan, TREE};
 pub use record::UnitsWord;
 use record::{NextWord, ReachWord, units_word};
@@ -92,8 +97,8 @@ pub struct Citron<const SHARES: bool> {
     /// has it: newcomers that have not notified it by then give way by their clocks. `None`: they
     /// look above once more, and no clock decides.
     pub wait_ns: Option<Nanos>,
-    /// Whether these two may be changed while clients use the lock ([`Tune`](crate::lock::Tune)). Of
-    /// a lock with clocks alone.
+    /// Whether these two may be changed while clients use the lock ([`Tune`]). Of a lock with
+    /// clocks alone.
     pub is_tuned: bool,
     /// Whether a change of them comes into force when nobody works any more by what was before.
     pub awaits_older: bool,
@@ -211,6 +216,12 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 impl<const SHARES: bool> Citron<SHARES> {
     const fn tree(&self) -> Tree {
         Tree { levels: self.levels, leaf_units: self.leaf_units, crown: self.crown }
+    }
+
+    /// The parameters that it begins with, if they may change.
+    fn first(&self) -> Option<Tuning> {
+        let tuning = |wait_ns| Tuning { distance: self.distance, wait_ns };
+        self.wait_ns.map(tuning).filter(|_| self.is_tuned)
     }
 
     /// Of a request that lies in these blocks.
@@ -549,7 +560,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
         let plan = self.plan_at(site, want.blocks());
-        let units = units_word(&plan, &self.units(want), want.is_refined());
+        let units = plan.said(units_word(&self.units(want), want.is_refined())).0;
         site.endpoint.publish(site.slot(), slot::PART, units);
         site.forget_position();
         0
@@ -740,7 +751,7 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
         let held = self.held_with_tickets(site, whole).await?;
         let mut part = Course::of_part(units, held, want.blocks());
         if part.plan.first.is_some() {
-            let word = Self::tuning_word(site.endpoint, site.lock).await?;
+            let word = tuning::read(site.endpoint, site.lock).await?;
             part.plan = part.plan.going_on_by(word);
         }
         let has_all = self.params(site, want).take_part(site, &mut part).await?;
@@ -761,6 +772,28 @@ impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
     }
 }
 
+impl<E: WideAtomics, const SHARES: bool> Tune<E> for Citron<SHARES> {
+    fn tune<'a>(
+        &'a self,
+        endpoint: &'a E,
+        lock: Addr,
+        to: Tuning,
+    ) -> LocalFuture<'a, Result<(), TuneError>> {
+        Box::pin(async move {
+            let first = self.first().ok_or(TuneError::Fixed)?;
+            let can_be = (1..=DISTANCE_MAX).contains(&to.distance)
+                && (WAIT_NS_MIN..=tuning::WAIT_NS_MAX).contains(&to.wait_ns);
+            if !can_be {
+                return Err(TuneError::OutOfBounds);
+            }
+            let plan = self.plan(BlockNumbers::NONE);
+            let (awaits_older, patience) = (self.awaits_older, self.patience);
+            let change = Change { plan, first, to, awaits_older, patience };
+            Ok(change.make(endpoint, lock).await?)
+        })
+    }
+}
+
 impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
     fn shelved(
         &self,
@@ -771,7 +804,8 @@ impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
         since_us: u64,
     ) -> Shelved {
         let plan = self.plan(want.blocks()).as_said(grant.said);
-        let (part, mode) = (units_word(&plan, &self.units(want), grant.is_part), want.mode());
+        let part = plan.said(units_word(&self.units(want), grant.is_part)).0;
+        let mode = want.mode();
         Shelved { lock: site.lock, part, mode, token, since_us }
     }
 

@@ -6,7 +6,6 @@ use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb};
 use smallvec::{SmallVec, smallvec};
 
-use super::fast::NODES_MAX as NODES_WITH_LEAVES;
 use super::passes::Passes;
 use super::record::{NextWord, ReachWord, units_word};
 use super::split::{NODES_INLINE, Nodes};
@@ -843,7 +842,7 @@ impl Course {
 
     /// The word of a record that names these units.
     pub(super) fn units_word(&self) -> u64 {
-        units_word(&self.plan, &self.units(), self.is_part)
+        self.plan.said(units_word(&self.units(), self.is_part)).0
     }
 
     /// Publishes which units are wanted. The record must say that it has no node.
@@ -892,7 +891,7 @@ impl Course {
         let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         let waits = u64::from(self.late) << 48 | u64::from(self.asked) << 56;
         let token = token ^ waits ^ self.passes.survivors();
-        let leaves = u64::from(self.leaves_of) | self.plan.survivors() << NODES_WITH_LEAVES;
+        let leaves = u64::from(self.leaves_of) | self.plan.survivors() << u8::BITS;
         [self.units_word(), steps, tickets, token, leaves]
     }
 }

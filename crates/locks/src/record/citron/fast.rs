@@ -19,7 +19,7 @@ use crate::slot::Phase;
 
 /// So many of a request's nodes at most are had with their leaves. A tree has no more of them for
 /// one range.
-pub(super) const NODES_MAX: usize = 6;
+const NODES_MAX: usize = 6;
 
 /// All leaves below a node.
 const ALL: u8 = (1 << FANOUT) - 1;

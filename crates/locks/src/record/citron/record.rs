@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use farlock_fabric::word;
 
-use super::course::Plan;
 use super::tree::Tree;
 use crate::slot::SlotWord;
 
@@ -87,9 +86,8 @@ const _: () = {
 
 const _: () = assert!(Tree::LARGEST.last_unit() <= UnitsWord::START.max(), "all units have room");
 
-/// The word of a record that names these units, of a request by this plan.
-pub(super) fn units_word(plan: &Plan, units: &Range<u64>, is_part: bool) -> u64 {
+/// The word of a record that names these units.
+pub(super) const fn units_word(units: &Range<u64>, is_part: bool) -> UnitsWord {
     let word = UnitsWord::new().with(UnitsWord::START, units.start);
-    let word = word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part.into());
-    plan.said(word).0
+    word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part as u64)
 }

@@ -11,18 +11,14 @@
 //! manager wrote. No client waits for a manager. One that dies leaves a change prepared, by which
 //! clients go on, and which the next manager commits first.
 
-use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Nanos, Verb, Wait, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, Nanos, Verb};
 
 use super::course::{Course, Plan, Stand};
-use super::living::{Living, beside};
 use super::record::UnitsWord;
 use super::tree::DISTANCE_MAX;
-use super::{Citron, WAIT_NS_MIN};
-use crate::error::TuneError;
-use crate::lock::{LocalFuture, Tune, Tuning};
+use crate::lock::Tuning;
 use crate::site::{Outcome, Site};
 use crate::slot::Phase;
-use crate::want::BlockNumbers;
 
 farlock_fabric::word! {
     /// The parameters of a lock that is tuned. Before the first change all of it is zero, and they
@@ -42,10 +38,6 @@ farlock_fabric::word! {
 /// The longest time that owners wait of a lock that is tuned, in nanoseconds: 1 ms.
 pub(super) const WAIT_NS_MAX: Nanos = TuningWord::WAIT_NS.max();
 
-/// A manager that waits for others looks at them again after so long, in nanoseconds, if nothing
-/// tells it to look sooner.
-const LOOK_AGAIN_NS: Nanos = 100_000;
-
 /// A record tells numbers apart that differ by less.
 pub(super) const NUMBERS: u64 = 1 << UnitsWord::CHANGE.bits;
 
@@ -58,13 +50,13 @@ const _: () = {
 const TUNING: u64 = 24;
 
 /// The word of this lock.
-const fn word_of(lock: Addr) -> Addr {
+pub(super) const fn word_of(lock: Addr) -> Addr {
     lock.plus(TUNING)
 }
 
 impl TuningWord {
     /// Whether a change is prepared.
-    const fn is_preparing(self) -> bool {
+    pub(super) const fn is_preparing(self) -> bool {
         self.number() % 2 == 1
     }
 
@@ -75,7 +67,7 @@ impl TuningWord {
 
     /// The parameters of a lock with these options behind a change that is prepared, or as they
     /// are.
-    fn newest(self, first: Tuning) -> Tuning {
+    pub(super) fn newest(self, first: Tuning) -> Tuning {
         match self.number() {
             0 => first,
             _ => Tuning { distance: self.distance() as u8 + 1, wait_ns: self.wait_ns() },
@@ -97,7 +89,7 @@ impl TuningWord {
     }
 
     /// With a change to this prepared.
-    fn prepared(self, first: Tuning, to: Tuning) -> Self {
+    pub(super) fn prepared(self, first: Tuning, to: Tuning) -> Self {
         let old = self.newest(first);
         Self::new()
             .with(Self::NUMBER, self.next_number())
@@ -108,7 +100,7 @@ impl TuningWord {
     }
 
     /// With the change that is prepared committed.
-    const fn committed(self) -> Self {
+    pub(super) const fn committed(self) -> Self {
         Self::new()
             .with(Self::NUMBER, self.next_number())
             .with(Self::DISTANCE, self.distance())
@@ -186,110 +178,23 @@ pub(super) const fn reading(lock: Addr) -> Verb<'static> {
     Verb::Read { addr: word_of(lock), words: 1 }
 }
 
+/// The same, and what they are.
+pub(super) async fn read<E: Endpoint>(endpoint: &E, lock: Addr) -> Outcome<TuningWord> {
+    endpoint.verb(reading(lock)).await?;
+    Ok(TuningWord(endpoint.old() as u64))
+}
+
 /// The parameters by which this slot's request works, as the slot remembers them; of its next one,
 /// by which it was to work last.
 pub(super) fn remembered<E: Endpoint>(site: &Site<'_, E>) -> TuningWord {
     TuningWord(site.hint().unwrap_or(0) as u64)
 }
 
-impl<const SHARES: bool> Citron<SHARES> {
-    /// The parameters that it begins with, if they may change.
-    pub(super) fn first(&self) -> Option<Tuning> {
-        let tuning = |wait_ns| Tuning { distance: self.distance, wait_ns };
-        self.wait_ns.map(tuning).filter(|_| self.is_tuned)
-    }
-
-    /// The word of a lock as it is.
-    pub(super) async fn tuning_word<E: Endpoint>(endpoint: &E, lock: Addr) -> Outcome<TuningWord> {
-        endpoint.verb(reading(lock)).await?;
-        Ok(TuningWord(endpoint.old() as u64))
-    }
-
-    /// Writes the word if it is as it was. Whether it was.
-    async fn write<E: WideAtomics>(
-        endpoint: &E,
-        lock: Addr,
-        (was, word): (TuningWord, TuningWord),
-    ) -> Outcome<bool> {
-        let all = u64::MAX;
-        let op = MaskedCas { compare: was.0, swap: word.0, compare_mask: all, swap_mask: all };
-        endpoint.verb(Verb::MaskedCas64 { addr: word_of(lock), op }).await?;
-        Ok(endpoint.old() as u64 == was.0)
-    }
-
-    /// Waits until every request and every hold of a living client is by this change, which is
-    /// prepared, and commits it.
-    async fn commit<E: WideAtomics>(
-        &self,
-        endpoint: &E,
-        lock: Addr,
-        word: TuningWord,
-    ) -> Outcome<bool> {
-        let plan = self.plan(BlockNumbers::NONE);
-        while self.awaits_older {
-            let living = beside(endpoint, None, plan, lock).await?;
-            let is_older = |other: &&Living| other.course.plan.change != word.change();
-            let Some(older) = living.iter().find(is_older) else { break };
-            let state = |state| (endpoint.record(older.who.endpoint.index, older.who.slot), state);
-            endpoint.checkpoint(&[word.0, older.who.bits(), older.state.unwrap_or(0)]);
-            let (word, peers) = (older.state.map(state), &[older.who.endpoint][..]);
-            let (interval, patience) = (Some(LOOK_AGAIN_NS), self.patience);
-            endpoint.wait(Wait { word, peers, interval, patience, ..Wait::default() }).await;
-        }
-        Self::write(endpoint, lock, (word, word.committed())).await
-    }
-
-    async fn change<E: WideAtomics>(
-        &self,
-        endpoint: &E,
-        lock: Addr,
-        (first, to): (Tuning, Tuning),
-    ) -> Outcome<()> {
-        let mut own = None;
-        loop {
-            let word = Self::tuning_word(endpoint, lock).await?;
-            endpoint.checkpoint(&[word.0, own.map_or(0, |own: TuningWord| own.0)]);
-            if own.is_some_and(|own| own != word) {
-                return Ok(());
-            }
-            if word.is_preparing() {
-                self.commit(endpoint, lock, word).await?;
-                continue;
-            }
-            if word.newest(first) == to {
-                return Ok(());
-            }
-            let prepared = word.prepared(first, to);
-            if Self::write(endpoint, lock, (word, prepared)).await? {
-                own = Some(prepared);
-            }
-        }
-    }
-}
-
-impl<E: WideAtomics, const SHARES: bool> Tune<E> for Citron<SHARES> {
-    fn tune<'a>(
-        &'a self,
-        endpoint: &'a E,
-        lock: Addr,
-        to: Tuning,
-    ) -> LocalFuture<'a, Result<(), TuneError>> {
-        Box::pin(async move {
-            let first = self.first().ok_or(TuneError::Fixed)?;
-            let can_be = (1..=DISTANCE_MAX).contains(&to.distance)
-                && (WAIT_NS_MIN..=WAIT_NS_MAX).contains(&to.wait_ns);
-            if !can_be {
-                return Err(TuneError::OutOfBounds);
-            }
-            self.change(endpoint, lock, (first, to)).await.map_err(Fault::into)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Exclusive;
     use super::*;
+    use crate::want::BlockNumbers;
 
     fn lock() -> Exclusive {
         Exclusive { distance: 2, wait_ns: Some(15_000), is_tuned: true, ..Exclusive::default() }
@@ -358,7 +263,12 @@ mod tests {
                         for &before in &words[oldest..at] {
                             assert!(go_together(&plan(before), &plan(word)), "{before:?} {word:?}");
                             let goes_on = plan(before).going_on_by(word);
-                            assert!(go_together(&goes_on, &plan(word)), "{before:?} {word:?}");
+                            for &beside in &words[oldest..=at] {
+                                assert!(
+                                    go_together(&goes_on, &plan(beside)),
+                                    "{before:?} {word:?}"
+                                );
+                            }
                             assert_ne!(before.change(), word.change(), "a record tells");
                         }
                         let committed_too_soon = at >= 2 && at % 2 == 0;

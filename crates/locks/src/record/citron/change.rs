@@ -50,26 +50,37 @@ impl Change {
         }
     }
 
-    /// Waits until every request and every hold of a living client is by this change, which is
-    /// prepared, and commits it, unless another manager has.
+    /// Commits this change, which is prepared, unless another manager has.
     async fn commit<E: WideAtomics>(
         &self,
         endpoint: &E,
         lock: Addr,
         prepared: TuningWord,
     ) -> Outcome<()> {
-        while self.awaits_older {
+        if self.awaits_older {
+            self.await_older(endpoint, lock, prepared).await?;
+        }
+        write(endpoint, lock, (prepared, prepared.committed())).await?;
+        Ok(())
+    }
+
+    /// Waits until every request and every hold of a living client is by this change.
+    async fn await_older<E: WideAtomics>(
+        &self,
+        endpoint: &E,
+        lock: Addr,
+        prepared: TuningWord,
+    ) -> Outcome<()> {
+        loop {
             let living = beside(endpoint, None, self.plan, lock).await?;
             let is_older = |other: &&Living| other.course.plan.change != prepared.change();
-            let Some(older) = living.iter().find(is_older) else { break };
+            let Some(older) = living.iter().find(is_older) else { return Ok(()) };
             let state = |state| (endpoint.record(older.who.endpoint.index, older.who.slot), state);
             endpoint.checkpoint(&[prepared.0, older.who.bits(), older.state.unwrap_or(0)]);
             let (word, peers) = (older.state.map(state), &[older.who.endpoint][..]);
             let (interval, patience) = (Some(LOOK_AGAIN_NS), self.patience);
             endpoint.wait(Wait { word, peers, interval, patience, ..Wait::default() }).await;
         }
-        write(endpoint, lock, (prepared, prepared.committed())).await?;
-        Ok(())
     }
 }
 

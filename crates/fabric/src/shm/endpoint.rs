@@ -64,6 +64,8 @@ pub struct Shm<K> {
     pub(super) results: Results,
     /// The records of its slots follow each other.
     records: NonNull<[AtomicU64; RECORD_WORDS]>,
+    /// Whether stores to them may still be this processor's alone.
+    pub(super) has_published: Cell<bool>,
     pub(super) slots: Box<[OwnSlot]>,
     /// The address of the first word that may be read, as bits.
     read_start: u64,
@@ -172,6 +174,7 @@ impl<K> Shm<K> {
             buckets: NonNull::from(mapping.bucket(0)),
             results: Results::default(),
             records: NonNull::from(mapping.record(id.index, Slot(0)).expect("a slot of a place")),
+            has_published: Cell::new(false),
             slots: slots.collect(),
             read_start: Addr::new(REGION, layout.records as u64).bits(),
             read_words: Cell::new(0),

@@ -119,10 +119,16 @@ impl<K: PlaceKeeper> Endpoint for Shm<K> {
     }
 
     /// A plain store: no verb, so no end of a lane waits for it. It changes nothing but this
-    /// endpoint's own record.
+    /// endpoint's own record. A processor may keep it back until its next locked instruction.
     #[inline(always)]
     fn publish(&self, slot: Slot, word: usize, value: u64) {
         self.own_record(slot)[word].store(value, Ordering::Release);
+        self.has_published.set(true);
+    }
+
+    #[inline(always)]
+    fn show(&self) {
+        self.show_before_loads();
     }
 
     /// # Panics

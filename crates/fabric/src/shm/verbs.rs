@@ -122,8 +122,18 @@ impl<K: PlaceKeeper> Shm<K> {
         }
         let found = self.readable(addr, count)?;
         self.control().admit()?;
+        self.show_before_loads();
         self.results.keep(count, |index| found[index].load(Ordering::SeqCst));
         Ok(())
+    }
+
+    /// What was published takes effect before what is loaded from here on. Verbs that change memory
+    /// see to that themselves: by a locked instruction.
+    #[inline(always)]
+    pub(super) fn show_before_loads(&self) {
+        if self.has_published.take() {
+            fence(Ordering::SeqCst);
+        }
     }
 
     #[inline(always)]

@@ -288,27 +288,34 @@ macro_rules! boxed_if_any {
     }};
 }
 
+/// How clients and tables acquire such a hold.
+macro_rules! acquisitions {
+    ($hold:ident) => {
+        fn acquire(&self, lock: Addr, mode: Mode) -> Later<'_, Result<$hold<'_>, AcquireError>> {
+            boxed!(Self::acquire(self, lock, mode))
+        }
+
+        fn acquire_within(
+            &self,
+            lock: Addr,
+            mode: Mode,
+            time: Nanos,
+        ) -> Later<'_, Result<$hold<'_>, AcquireError>> {
+            boxed!(Self::acquire_within(self, lock, mode, time))
+        }
+
+        fn try_acquire(
+            &self,
+            lock: Addr,
+            mode: Mode,
+        ) -> Later<'_, Result<Option<$hold<'_>>, AcquireError>> {
+            boxed_if_any!(Self::try_acquire(self, lock, mode))
+        }
+    };
+}
+
 impl<E: SyncedClock, L: Lock<E>> Actor for Client<E, L> {
-    fn acquire(&self, lock: Addr, mode: Mode) -> Later<'_, Result<Hold<'_>, AcquireError>> {
-        boxed!(Self::acquire(self, lock, mode))
-    }
-
-    fn acquire_within(
-        &self,
-        lock: Addr,
-        mode: Mode,
-        time: Nanos,
-    ) -> Later<'_, Result<Hold<'_>, AcquireError>> {
-        boxed!(Self::acquire_within(self, lock, mode, time))
-    }
-
-    fn try_acquire(
-        &self,
-        lock: Addr,
-        mode: Mode,
-    ) -> Later<'_, Result<Option<Hold<'_>>, AcquireError>> {
-        boxed_if_any!(Self::try_acquire(self, lock, mode))
-    }
+    acquisitions!(Hold);
 
     fn update(&self, lock: Addr) -> Later<'_, Result<Box<dyn HeldToUpdate + '_>, AcquireError>> {
         boxed!(Self::update(self, lock))
@@ -353,22 +360,29 @@ impl<E: SyncedClock, L: Lock<E>> Actor for Client<E, L> {
     }
 }
 
-impl<E: Endpoint, L: Lock<E>> Held for Guard<'_, E, L> {
-    fn token(&self) -> Option<Token> {
-        Self::token(self)
-    }
+/// A guard as a hold.
+macro_rules! held {
+    ($guard:ty) => {
+        impl<E: Endpoint, L: Lock<E>> Held for $guard {
+            fn token(&self) -> Option<Token> {
+                Self::token(self)
+            }
 
-    fn mode(&self) -> Mode {
-        Self::mode(self)
-    }
+            fn mode(&self) -> Mode {
+                Self::mode(self)
+            }
 
-    fn release<'h>(self: Box<Self>) -> Later<'h, Result<(), ReleaseError>>
-    where
-        Self: 'h,
-    {
-        Box::pin(Self::release(*self))
-    }
+            fn release<'h>(self: Box<Self>) -> Later<'h, Result<(), ReleaseError>>
+            where
+                Self: 'h,
+            {
+                Box::pin(Self::release(*self))
+            }
+        }
+    };
 }
+
+held!(Guard<'_, E, L>);
 
 impl<E: Endpoint, L: Lock<E>> HeldToUpdate for UpdateGuard<'_, E, L> {
     fn token(&self) -> Option<Token> {
@@ -395,44 +409,10 @@ impl<E: SyncedClock, L: Lock<E>> Table for HandoverTable<E, L> {
         Self::client(self)
     }
 
-    fn acquire(&self, lock: Addr, mode: Mode) -> Later<'_, Result<Shared<'_>, AcquireError>> {
-        boxed!(Self::acquire(self, lock, mode))
-    }
-
-    fn acquire_within(
-        &self,
-        lock: Addr,
-        mode: Mode,
-        time: Nanos,
-    ) -> Later<'_, Result<Shared<'_>, AcquireError>> {
-        boxed!(Self::acquire_within(self, lock, mode, time))
-    }
-
-    fn try_acquire(
-        &self,
-        lock: Addr,
-        mode: Mode,
-    ) -> Later<'_, Result<Option<Shared<'_>>, AcquireError>> {
-        boxed_if_any!(Self::try_acquire(self, lock, mode))
-    }
+    acquisitions!(Shared);
 }
 
-impl<E: Endpoint, L: Lock<E>> Held for local::Guard<'_, E, L> {
-    fn token(&self) -> Option<Token> {
-        Self::token(self)
-    }
-
-    fn mode(&self) -> Mode {
-        Self::mode(self)
-    }
-
-    fn release<'h>(self: Box<Self>) -> Later<'h, Result<(), ReleaseError>>
-    where
-        Self: 'h,
-    {
-        Box::pin(Self::release(*self))
-    }
-}
+held!(local::Guard<'_, E, L>);
 
 impl<E: Endpoint, L: Lock<E>> HeldByTask for local::Guard<'_, E, L> {
     fn fabric_token(&self) -> Option<Token> {

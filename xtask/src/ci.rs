@@ -5,9 +5,11 @@
 //! and nothing else.
 
 use std::io::Write as _;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -39,6 +41,19 @@ pub(crate) struct Runner<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Where lines go.
     pub(crate) print: fn(Stream, &str),
+}
+
+/// Since when a step runs, and how long it may.
+#[derive(Clone, Copy, Debug)]
+struct Until {
+    begun: Instant,
+    most: Duration,
+}
+
+impl Until {
+    fn left(self) -> Duration {
+        self.most.saturating_sub(self.begun.elapsed())
+    }
 }
 
 /// How a step ended.
@@ -125,7 +140,8 @@ impl Runner<'_> {
         let mut skips = Vec::new();
         let mut gist = Gist::default();
         let verdict = self
-            .commands(step, most, |line| {
+            .commands(step, most, |stream, line| {
+                (self.print)(stream, line);
                 skips.extend(Skip::announced(line));
                 gist.hear(line);
             })
@@ -134,41 +150,91 @@ impl Runner<'_> {
         Row { step, verdict, elapsed: begun.elapsed(), cap, skips, gist }
     }
 
-    fn commands(&self, step: Step, most: Duration, mut hear: impl FnMut(&str)) -> Result<Verdict> {
-        let begun = Instant::now();
+    fn commands(
+        &self,
+        step: Step,
+        most: Duration,
+        hear: impl FnMut(Stream, &str) + Send,
+    ) -> Result<Verdict> {
+        let until = Until { begun: Instant::now(), most };
+        let hear = Mutex::new(hear);
         for line in step.commands {
-            (self.print)(Stream::Out, &format!("$ {line}"));
-            let mut words = line.split_whitespace();
-            let program = words.next().expect("a command names a program");
-            let mut command = Command::new(self.program(program));
-            command.args(words).envs(step.env.iter().copied()).current_dir(self.root);
-            if !self.builds_again {
-                command.env("CARGO_INCREMENTAL", "0");
+            let why = self.command(step, line, until, |stream, line| lock(&hear)(stream, line))?;
+            if let Some(why) = why {
+                return Ok(Verdict::Failed(why));
             }
-            let started = Instant::now();
-            let left = most.saturating_sub(begun.elapsed());
-            let end = child::run(&mut command, left, self.stop, |stream, line| {
-                (self.print)(stream, line);
-                hear(line);
-            });
-            let end = end.with_context(|| format!("{program} does not start"))?;
-            let seconds = started.elapsed().as_secs_f64();
-            (self.print)(Stream::Out, &format!("({seconds:.1} s: {line})"));
-            let why = match end {
-                End::Exited(status) if status.success() => continue,
-                End::Exited(status) => status.to_string(),
-                End::OverLimit => format!("killed after {} s, its cap", most.as_secs()),
-                End::LeftBehind => "left processes behind".to_owned(),
-                End::Interrupted => "interrupted".to_owned(),
-            };
-            return Ok(Verdict::Failed(format!("{line}: {why}")));
         }
-        Ok(Verdict::Passed)
+        self.side_by_side(step, until, &hear)
+    }
+
+    /// Runs those of a step's commands that may run beside others, one for each core at a time.
+    /// What one of them says is handed on when it has ended; none begins after one has failed.
+    fn side_by_side(
+        &self,
+        step: Step,
+        until: Until,
+        hear: &Mutex<impl FnMut(Stream, &str) + Send>,
+    ) -> Result<Verdict> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        let work = || {
+            while lock(&failure).is_none()
+                && let Some(line) = step.side_by_side.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                let mut said = Vec::new();
+                let each = |stream, line: &str| said.push((stream, line.to_owned()));
+                let why = self.command(step, line, until, each).transpose();
+                let mut hear = lock(hear);
+                said.iter().for_each(|(stream, line)| hear(*stream, line));
+                if why.is_some() {
+                    *lock(&failure) = why;
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
+        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner).transpose()?;
+        Ok(failure.map_or(Verdict::Passed, Verdict::Failed))
+    }
+
+    /// Runs one command, and hands on each line that it writes, between what it is and how long it
+    /// took. Says why it failed, if it did.
+    fn command(
+        &self,
+        step: Step,
+        line: &str,
+        until: Until,
+        mut each: impl FnMut(Stream, &str),
+    ) -> Result<Option<String>> {
+        each(Stream::Out, &format!("$ {line}"));
+        let mut words = line.split_whitespace();
+        let program = words.next().expect("a command names a program");
+        let mut command = Command::new(self.program(program));
+        command.args(words).envs(step.env.iter().copied()).current_dir(self.root);
+        if !self.builds_again {
+            command.env("CARGO_INCREMENTAL", "0");
+        }
+        let started = Instant::now();
+        let end = child::run(&mut command, until.left(), self.stop, &mut each);
+        let end = end.with_context(|| format!("{program} does not start"))?;
+        each(Stream::Out, &format!("({:.1} s: {line})", started.elapsed().as_secs_f64()));
+        let why = match end {
+            End::Exited(status) if status.success() => return Ok(None),
+            End::Exited(status) => status.to_string(),
+            End::OverLimit => format!("killed after {} s, its cap", until.most.as_secs()),
+            End::LeftBehind => "left processes behind".to_owned(),
+            End::Interrupted => "interrupted".to_owned(),
+        };
+        Ok(Some(format!("{line}: {why}")))
     }
 
     fn program(&self, name: &str) -> PathBuf {
         if name == "xtask" { self.xtask.to_owned() } else { name.into() }
     }
+}
+
+/// What threads share here is whole even if one of them panicked, which its scope passes on.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long a step of this cap may take where those before it have left so much of theirs, and so
@@ -305,17 +371,43 @@ mod tests {
         assert_eq!(most(minutes(2), minutes(7), minutes(2)), minutes(4));
     }
 
-    #[test]
-    fn a_step_that_prints_a_skip_is_found_out() {
-        let stop = AtomicBool::new(false);
-        let runner = Runner {
+    fn runner(stop: &AtomicBool) -> Runner<'_> {
+        Runner {
             root: Path::new("/"),
             xtask: Path::new("false"),
             builds_again: true,
             pace: Pace::AS_WRITTEN,
-            stop: &stop,
+            stop,
             print: |_, _| {},
+        }
+    }
+
+    #[test]
+    fn commands_side_by_side_all_run_until_one_fails_and_what_each_says_stays_together() {
+        let (stop, mut heard) = (AtomicBool::new(false), Vec::new());
+        let runner = runner(&stop);
+        let mut run = |side_by_side| {
+            heard.clear();
+            let step = Step { commands: &[], side_by_side, ..CI[0] };
+            let verdict = runner.commands(step, LENT, |_, line| heard.push(line.to_owned()));
+            (verdict.expect("they start"), heard.clone())
         };
+        let (verdict, heard) = run(&["seq 3", "seq 4 6", "seq 7 9"]);
+        assert_eq!(verdict, Verdict::Passed);
+        let mut runs: Vec<_> = heard.chunks(5).map(|run| run[..4].join(" ")).collect();
+        runs.sort();
+        assert_eq!(runs, ["$ seq 3 1 2 3", "$ seq 4 6 4 5 6", "$ seq 7 9 7 8 9"]);
+        let (verdict, heard) = run(&["false"; 999]);
+        assert!(matches!(verdict, Verdict::Failed(why) if why.starts_with("false: ")));
+        assert!(heard.len() < 999);
+        let step = Step { commands: &[], side_by_side: &["/none"], ..CI[0] };
+        assert!(runner.commands(step, LENT, |_, _| {}).is_err());
+    }
+
+    #[test]
+    fn a_step_that_prints_a_skip_is_found_out() {
+        let stop = AtomicBool::new(false);
+        let runner = runner(&stop);
         let allowed = Reasons::parse("listed: reason").unwrap();
         let mut step = CI[0];
         step.commands = &["echo SKIP listed: here"];

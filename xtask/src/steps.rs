@@ -24,12 +24,20 @@ pub(crate) struct Step {
     /// The commands, in order, as words between blanks; the first that fails ends the step. `xtask`
     /// is this program.
     pub(crate) commands: &'static [&'static str],
+    /// And then those that find the same beside others: one for each core at a time. What keeps one
+    /// core busy, or is as long as it is whatever the clock says.
+    pub(crate) side_by_side: &'static [&'static str],
 }
 
 impl Step {
     /// Its cap, as it is written.
     pub(crate) fn cap(&self) -> Duration {
         Duration::from_secs(60 * self.cap_minutes)
+    }
+
+    #[cfg(test)]
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.commands.iter().chain(self.side_by_side).copied()
     }
 }
 
@@ -98,7 +106,8 @@ macro_rules! narrow {
 /// The environment of every command that builds them.
 const NARROW: &[(&str, &str)] = &[("RUSTFLAGS", "--cfg=farlock_narrow")];
 
-const PLAIN: Step = Step { name: "", title: "", cap_minutes: 1, env: &[], commands: &[] };
+const PLAIN: Step =
+    Step { name: "", title: "", cap_minutes: 1, env: &[], commands: &[], side_by_side: &[] };
 
 /// What every change must pass.
 pub(crate) const CI: &[Step] = &[
@@ -138,6 +147,7 @@ pub(crate) const CI: &[Step] = &[
             "xtask examples",
             "xtask api",
         ],
+        ..PLAIN
     },
     Step {
         name: "suites",
@@ -155,6 +165,7 @@ pub(crate) const CI: &[Step] = &[
             // long to build as all that it is made of.
             "cargo test --release --package=farlock-lab-command --no-fail-fast -- --show-output",
         ],
+        ..PLAIN
     },
     Step {
         name: "models",
@@ -223,6 +234,18 @@ pub(crate) const CI: &[Step] = &[
         title: "every schedule in the small, faults without end in the large, planted bugs found",
         cap_minutes: 5,
         commands: &[
+            check!("exhaustive --acquisitions 1 --stops 1 --budget 6s --partial"),
+            check!("exhaustive --acquisitions 1 --stops 2 --budget 6s --partial"),
+            check!("exhaustive --clients 2 --stops 2 --budget 6s --partial"),
+            check!("exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --partial"),
+            check!("exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial"),
+            check!("exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --partial"),
+            check!(
+                "exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s --partial"
+            ),
+            check!("mixed --budget 55s"),
+        ],
+        side_by_side: &[
             check!("museum"),
             // What takes longest of locks on ranges is in the step `ranges`.
             check!("exhaustive --but rma-rw --but segments"),
@@ -261,20 +284,10 @@ pub(crate) const CI: &[Step] = &[
             ),
             // Tries, withdrawals and stops, of locks that say something of them.
             check!("exhaustive --clients 2 --acquisitions 1 --stops 2"),
-            check!("exhaustive --acquisitions 1 --stops 1 --budget 6s --partial"),
-            check!("exhaustive --acquisitions 1 --stops 2 --budget 6s --partial"),
-            check!("exhaustive --clients 2 --stops 2 --budget 6s --partial"),
             check!("exhaustive --clients 2 --acquisitions 1 --stops 1 --crashes 1"),
             check!("exhaustive --clients 2 --acquisitions 1 --cancels 2 --visits"),
             check!("exhaustive --clients 2 --acquisitions 1 --cancels 1 --visits --quits"),
-            check!("exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --partial"),
-            check!("exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial"),
             check!("exhaustive --clients 2 --crashes 1 --tries --but citron --but citron-rw"),
-            check!("exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --partial"),
-            check!(
-                "exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s --partial"
-            ),
-            check!("mixed --budget 55s"),
         ],
         ..PLAIN
     },
@@ -284,6 +297,14 @@ pub(crate) const CI: &[Step] = &[
                 clients that hold one lock and await another, and that use several slots at once",
         cap_minutes: 3,
         commands: &[
+            // Without drtm: who waits there by a clock that goes a hundred times slower than a
+            // holder's polls for longer than a run has events.
+            check!("mixed --clients 4 --locks 2 --but drtm --budget 8s"),
+            check!("mixed --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s"),
+            check!("mixed --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s"),
+            check!("exhaustive --acquisitions 1 --tries shared --visits --budget 6s --partial"),
+        ],
+        side_by_side: &[
             check!("crash"),
             check!("exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1"),
             // Ranges of a tree have two steps of their own.
@@ -300,18 +321,12 @@ pub(crate) const CI: &[Step] = &[
                 "exhaustive --clients 2 --acquisitions 2 --locks 2 --updates --crashes 1 \
                  --protocol dslr"
             ),
-            // Without drtm: who waits there by a clock that goes a hundred times slower than a
-            // holder's polls for longer than a run has events.
-            check!("mixed --clients 4 --locks 2 --but drtm --budget 8s"),
-            check!("mixed --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s"),
-            check!("mixed --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s"),
             // Beside many looks and long waits. Of one acquisition claim does the same, however
             // many may pass.
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
                  --protocol claim:bypass=1 --budget 15s --partial"
             ),
-            check!("exhaustive --acquisitions 1 --tries shared --visits --budget 6s --partial"),
         ],
         ..PLAIN
     },
@@ -319,7 +334,7 @@ pub(crate) const CI: &[Step] = &[
         name: "ranges",
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
         cap_minutes: 4,
-        commands: &[
+        side_by_side: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1:tokens=no"),
             // Of two nodes and an ancestor of both, where the paper's text deadlocks.
@@ -466,6 +481,8 @@ pub(crate) const CI: &[Step] = &[
         env: NARROW,
         commands: &[
             "cargo test --profile proof -p farlock-check --test=narrow --target-dir=target/narrow",
+        ],
+        side_by_side: &[
             narrow!("exhaustive --acquisitions 3 --protocol mcs"),
             narrow!("exhaustive --acquisitions 3 --protocol dslr"),
             narrow!(
@@ -497,6 +514,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock-local --test=loom --target-dir=target/loom",
         ],
+        ..PLAIN
     },
     Step {
         name: "deny",
@@ -516,7 +534,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         name: "ranges-long",
         title: "every schedule of range locks that takes too long for every change",
         cap_minutes: 20,
-        commands: &[
+        side_by_side: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
             range!("0-16,2-3,2-3 --protocol citron:leaf=1:wait=15000:m=1"),
@@ -631,6 +649,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         env: &[("FARLOCK_MORE_SCHEDULES", "1")],
         commands: &["cargo test --release --package=farlock-kv --features=museum \
                      --test=simulated every_schedule -- --show-output"],
+        ..PLAIN
     },
     Step {
         name: "names-long",
@@ -639,6 +658,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         env: &[("FARLOCK_MORE_NAMES", "100")],
         commands: &["cargo test --release --package=farlock --test=sessions names_without_end \
              -- --nocapture"],
+        ..PLAIN
     },
     Step {
         name: "time-outs-long",
@@ -648,6 +668,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock --test=sessions -- time_outs_without_end",
         ],
+        ..PLAIN
     },
     Step {
         name: "damage-long",
@@ -657,6 +678,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock --test=commands damage:: -- --nocapture",
         ],
+        ..PLAIN
     },
     Step {
         name: "connections",
@@ -672,6 +694,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         cap_minutes: 40,
         env: &[("FARLOCK_MORE_FUZZ", "100")],
         commands: &["cargo test --release --package=farlock-fabric --all-features --lib -- fuzz"],
+        ..PLAIN
     },
     Step {
         name: "storm-long",
@@ -767,6 +790,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ],
         commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
                 --package=farlock-locks --test=shuttle --target-dir=target/shuttle"],
+        ..PLAIN
     },
     Step {
         name: "checker-deep",
@@ -825,6 +849,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             narrow!("crash --acquisitions 3 --protocol dslr --budget 300s"),
             narrow!("crash --acquisitions 3 --protocol shiftlock --budget 300s"),
         ],
+        ..PLAIN
     },
     Step {
         name: "mutants",
@@ -850,12 +875,8 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for step in CI.iter().chain(NIGHTLY) {
             assert!(names.insert(step.name), "{} twice", step.name);
-            assert!(!step.title.is_empty() && !step.commands.is_empty(), "{}", step.name);
-            assert!(
-                step.commands.iter().all(|command| !command.trim().is_empty()),
-                "{}",
-                step.name
-            );
+            assert!(!step.title.is_empty() && step.all().count() > 0, "{}", step.name);
+            assert!(step.all().all(|command| !command.trim().is_empty()), "{}", step.name);
         }
     }
 }

@@ -8,8 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{Addr, EndpointId, Nanos, RegionId, Slot};
@@ -112,7 +113,13 @@ impl World {
     /// # Panics
     /// If it cannot finish: nothing is pending, or the budget of events is spent.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let mut future = std::pin::pin!(future);
+        let mut output = None;
+        let stop = self.visited(pin!(async { output = Some(future.await) }));
+        output.unwrap_or_else(|| panic!("the future cannot finish: {:?}", self.ended(stop)))
+    }
+
+    /// Runs the world until this future, which is no task of it, has finished. Compiled once.
+    fn visited(&self, mut future: Pin<&mut dyn Future<Output = ()>>) -> Stop {
         let visitor = {
             let mut core = self.shared.core.borrow_mut();
             let visitor = core.add_task(EndpointId::NOBODY, true);
@@ -120,19 +127,14 @@ impl World {
             core.wake(visitor);
             visitor
         };
-        let mut output = None;
         let stop = self.advance(Nanos::MAX, visitor, || {
             self.shared.core.borrow_mut().current = visitor;
             let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             self.shared.core.borrow_mut().current = NONE;
-            output = match polled {
-                Poll::Ready(output) => Some(output),
-                Poll::Pending => None,
-            };
-            output.is_some()
+            polled.is_ready()
         });
         self.shared.core.borrow_mut().tasks[visitor as usize].live = false;
-        output.unwrap_or_else(|| panic!("the future cannot finish: {:?}", self.ended(stop)))
+        stop
     }
 
     /// Lets everything happen that happens until this time, which then it is.
@@ -316,13 +318,17 @@ impl Handle {
     {
         let result = Rc::new(Cell::new(None));
         let into = Rc::clone(&result);
-        let boxed: BoxedFuture = Box::pin(async move { into.set(Some(future.await)) });
+        let id = self.begin(endpoint, Box::pin(async move { into.set(Some(future.await)) }));
+        Task { id, result }
+    }
+
+    fn begin(&self, endpoint: EndpointId, future: BoxedFuture) -> TaskId {
         let mut core = self.shared.core.borrow_mut();
         let live = core.seat(endpoint).is_acting(endpoint);
         let id = core.add_task(endpoint, live);
-        self.shared.futures.borrow_mut().push(live.then_some(boxed));
+        self.shared.futures.borrow_mut().push(live.then_some(future));
         core.wake(id);
-        Task { id: TaskId(id), result }
+        TaskId(id)
     }
 
     /// Starts a task that serves others and dies with this endpoint. A run whose other tasks have

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::scene::any::AnyScheme;
 use crate::scene::name;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::PointerArray;
@@ -15,6 +16,8 @@ use farlock_locks::local::together;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Options};
 use farlock_sim::{Config, Ended, SimEndpoint, World};
+
+type Kept = Store<AnyScheme, PointerArray>;
 
 const INDEX: PointerArray = PointerArray::new(16);
 
@@ -46,10 +49,10 @@ impl Sum {
 }
 
 /// Clients of so many tasks each write one key, as fast as they can, by this scheme.
-fn writes<S: Scheme<Endpoint = SimEndpoint> + 'static>(
+fn writes<S: Into<AnyScheme>>(
     (clients, tasks): (u16, u64),
     scheme: impl Fn(SimEndpoint, Addr) -> S,
-) -> (Sum, Vec<Rc<Store<S, PointerArray>>>) {
+) -> (Sum, Vec<Rc<Kept>>) {
     let world = World::new(Config { seed: 7, slots_per_endpoint: 8, ..Config::default() });
     let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
     let base = Addr::from_bits(0);
@@ -59,11 +62,11 @@ fn writes<S: Scheme<Endpoint = SimEndpoint> + 'static>(
     world.block_on(shape.create(&world.endpoint())).expect("verbs do not fail here");
     let mut stores = Vec::new();
     for _ in 0..clients {
-        let store = Store::open(scheme(world.endpoint(), locks), INDEX, shape);
+        let store = Kept::open(scheme(world.endpoint(), locks).into(), INDEX, shape);
         stores.push(Rc::new(world.block_on(store).expect("it is there")));
     }
     world.block_on(stores[0].upsert(&name(3), &[0; 32])).expect("there is room");
-    let id = |store: &Rc<Store<S, PointerArray>>| store.scheme().endpoint().id();
+    let id = |store: &Rc<Kept>| store.scheme().endpoint().id();
     let verbs = || stores.iter().map(|store| world.posted(id(store))).sum::<u64>();
     let (before, begun) = (verbs(), world.now());
     let ended = Rc::new(Cell::new(0));
@@ -120,7 +123,8 @@ fn writers_of_a_hot_key_are_combined() {
     let (sum, stores) =
         writes(clients, |endpoint, locks| cider(endpoint, locks, CiderRules::DEFAULT));
     says("cider", &sum);
-    let counts: Vec<CiderCounts> = stores.iter().map(|store| store.scheme().counts()).collect();
+    let counts: Vec<CiderCounts> =
+        stores.iter().map(|store| store.scheme().cider().counts()).collect();
     let of = |count: fn(&CiderCounts) -> u64| counts.iter().map(count).sum::<u64>();
     let (combined, batches) = (of(|counts| counts.combined), of(|counts| counts.batches));
     println!("batches of {:.1}: {counts:?}", 1.0 + combined as f64 / batches as f64);
@@ -139,7 +143,7 @@ fn a_client_that_meets_no_other_pays_nothing() {
         writes((1, 1), |endpoint, locks| cider(endpoint, locks, CiderRules::DEFAULT));
     says("alone", &sum);
     assert_eq!((sum.verbs, sum.ns), (optimistic.verbs, optimistic.ns));
-    let counts = stores[0].scheme().counts();
+    let counts = stores[0].scheme().cider().counts();
     assert_eq!((counts.pessimistic, counts.optimistic), (0, WRITES + 1));
 }
 
@@ -149,7 +153,7 @@ fn a_key_that_is_not_hot_any_more_is_not_queued_for() {
     let rules = CreditRules { initial: 1_000, threshold: 0, ..CreditRules::DEFAULT };
     let rules = CiderRules { credits: Some(rules), ..CiderRules::DEFAULT };
     let (_, stores) = writes((1, 1), |endpoint, locks| cider(endpoint, locks, rules));
-    let counts = stores[0].scheme().counts();
+    let counts = stores[0].scheme().cider().counts();
     // Each optimistic write gives credits, which are halved by each pessimistic one.
     assert!(counts.pessimistic > 20 && counts.optimistic > 3, "{counts:?}");
     assert_eq!((counts.combined, counts.refusals, counts.impatient), (0, 0, 0));
@@ -163,8 +167,8 @@ fn tasks_of_one_client_are_combined_before_anything_goes_to_memory() {
         writes((1, 8), |endpoint, _| LocalCombining::new(optimistic(endpoint), 1_000_000));
     says("apart", &apart);
     says("together", &sum);
-    assert_eq!(stores[0].scheme().combined(), sum.combined);
-    let batches = stores[0].scheme().batches();
+    assert_eq!(stores[0].scheme().local().combined(), sum.combined);
+    let batches = stores[0].scheme().local().batches();
     assert!((1..=sum.combined).contains(&batches) && batches + sum.combined <= sum.writes);
     assert!(sum.combined > sum.writes / 2, "{} of {}", sum.combined, sum.writes);
     assert!(sum.retries == 0 && sum.verbs * 4 < apart.verbs);
@@ -176,7 +180,8 @@ fn what_does_not_combine_takes_turns() {
     let rules = CiderRules { combines: false, ..CiderRules::DEFAULT };
     let (sum, stores) = writes((12, 1), |endpoint, locks| cider(endpoint, locks, rules));
     says("cider that combines nothing", &sum);
-    let counts: Vec<CiderCounts> = stores.iter().map(|store| store.scheme().counts()).collect();
+    let counts: Vec<CiderCounts> =
+        stores.iter().map(|store| store.scheme().cider().counts()).collect();
     let of = |count: fn(&CiderCounts) -> u64| counts.iter().map(count).sum::<u64>();
     assert_eq!((sum.combined, of(|counts| counts.batches)), (0, 0));
     assert!(of(|counts| counts.pessimistic) > sum.writes / 2, "the key stays hot");

@@ -67,7 +67,7 @@ enum Scenery {
     HalfReplaced(u64),
 }
 
-type Kept<K> = Rc<Store<<K as Kit>::S, <K as Kit>::I>>;
+type Kept<K> = Rc<crate::scene::Kept<K>>;
 
 struct Stage {
     world: World,

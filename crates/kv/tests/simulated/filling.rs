@@ -1,5 +1,6 @@
 //! Specification: what was put into a store by no verb is there as if it had been inserted.
 
+use crate::scene::any::AnyScheme;
 use farlock_fabric::Addr;
 use farlock_kv::index::{PointerArray, Race, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
@@ -36,7 +37,7 @@ fn filled<I: Index + Copy>(index: I, keys: u64, chunk_bytes: u64) {
     let endpoint = world.endpoint();
     world.introduce();
     world.block_on(async {
-        let scheme = Optimistic::new(endpoint, Backoff::NONE);
+        let scheme = AnyScheme::from(Optimistic::new(endpoint, Backoff::NONE));
         let store = Store::open(scheme, index, shape).await.unwrap();
         // A client that has chunks already, and one that claims them meanwhile.
         store.insert(&name(1), b"one").await.unwrap();

@@ -3,14 +3,15 @@
 
 use std::rc::Rc;
 
+use crate::scene::any::AnyScheme;
 use crate::scene::{name, polled};
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::index::{PointerArray, Race};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
-use farlock_sim::{Config, Ended, Nic, Outcome, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Ended, Nic, Outcome, Weakness, World};
 
-type Plain<I> = Rc<Store<Optimistic<SimEndpoint>, I>>;
+type Plain<I> = Rc<Store<AnyScheme, I>>;
 
 /// Bytes of a value that takes two chains to write.
 const LARGE: usize = 140_000;
@@ -37,7 +38,7 @@ fn world<I: Index>(seed: u64, index: I, chunks: u32, chunk_bytes: u64) -> (World
 }
 
 fn open<I: Index>(world: &World, index: I, shape: Shape) -> Plain<I> {
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let store = Store::open(scheme, index, shape);
     Rc::new(world.block_on(store).expect("it is there"))
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::scene::any::AnyScheme;
 use crate::scene::tree::HEADER_BYTES;
 use crate::scene::{name, polled};
 use farlock_fabric::{Addr, Endpoint};
@@ -14,7 +15,7 @@ use farlock_kv::{
 };
 use farlock_sim::{Config, Outcome, Ratio, SimEndpoint, Weakness, World};
 
-type Plain<I> = Store<Optimistic<SimEndpoint>, I>;
+type Plain<I> = Store<AnyScheme, I>;
 
 fn built<I: Index>(index: I, chunks: u32, chunk_bytes: u64) -> (World, Shape, Plain<I>) {
     let weakness = Weakness { torn_gap_ns_max: 100, ..Weakness::NONE };
@@ -25,7 +26,7 @@ fn built<I: Index>(index: I, chunks: u32, chunk_bytes: u64) -> (World, Shape, Pl
     shape.base = world.region(world.node(), shape.bytes());
     let endpoint = world.endpoint();
     world.block_on(shape.create(&endpoint)).unwrap();
-    let scheme = Optimistic::new(endpoint, Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(endpoint, Backoff::NONE));
     let store = world.block_on(Store::open(scheme, index, shape)).unwrap();
     (world, shape, store)
 }
@@ -70,7 +71,7 @@ fn what_is_invalid_is_refused() {
 fn another_shape_is_another_store() {
     let (world, shape, _) = built(PointerArray::new(4), 4, 256);
     let open = |index: PointerArray, shape: Shape| {
-        let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+        let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
         world.block_on(Store::open(scheme, index, shape)).map(|_| ())
     };
     assert_eq!(open(PointerArray::new(4), shape), Ok(()));
@@ -184,7 +185,7 @@ fn a_table_grows_from_one_group_to_thousands() {
     const KEYS: u64 = 30_000;
     let (world, shape, store) = built(Race::new(1), 1_000, 4_096);
     // It knows of no growth until it reads.
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let late = world.block_on(Store::open(scheme, Race::new(1), shape)).unwrap();
     let id = store.scheme().endpoint().id();
     let (mut posted, mut most, mut levels) = (world.posted(id), 0, 0);
@@ -238,7 +239,7 @@ fn a_table_that_has_grown_costs_no_verb_more() {
         }
         assert_eq!(cost(&store), (3, 2, 6), "at level {}", level + 1);
     }
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let next = world.block_on(Store::open(scheme, Race::new(GROUPS), shape)).unwrap();
     let (get, absent, _) = cost(&next);
     assert_eq!((get, absent), (3, 2), "a client that comes later");
@@ -283,7 +284,7 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
         shape.base = world.region(world.node(), shape.bytes());
         world.block_on(shape.create(&world.endpoint())).unwrap();
         let open = |endpoint: SimEndpoint| {
-            let scheme = Optimistic::new(endpoint, Backoff::NONE);
+            let scheme = AnyScheme::from(Optimistic::new(endpoint, Backoff::NONE));
             Rc::new(world.block_on(Store::open(scheme, index, shape)).unwrap())
         };
         // It dies as it makes its run a level.
@@ -332,7 +333,7 @@ fn a_level_that_another_client_is_making_is_waited_for() {
         shape.base = world.region(world.node(), shape.bytes());
         world.block_on(shape.create(&world.endpoint())).unwrap();
         let [one, two, three] = std::array::from_fn(|_| {
-            let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
+            let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::DEFAULT));
             Rc::new(world.block_on(Store::open(scheme, index, shape)).unwrap())
         });
         for key in FULL {
@@ -363,7 +364,7 @@ fn a_level_that_another_client_is_making_is_waited_for() {
 fn a_level_outlives_the_client_that_made_it() {
     let (world, shape, store) = built(Race::new(1), 12, 256);
     let maker = world.endpoint();
-    let scheme = Optimistic::new(maker.clone(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(maker.clone(), Backoff::NONE));
     let made = world.block_on(Store::open(scheme, Race::new(1), shape)).unwrap();
     world.block_on(store.insert(&name(1), b"value")).unwrap();
     world.block_on(made.grow()).unwrap();
@@ -416,7 +417,7 @@ fn chunks_of_those_who_leave_are_taken_over_with_what_lies_in_them() {
     world.block_on(store.delete(&name(3))).unwrap();
     world.block_on(store.close()).unwrap();
     assert_eq!(store.census(), farlock_kv::Census::default());
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let next = world.block_on(Store::open(scheme, PointerArray::new(64), shape)).unwrap();
     let mut more = 0;
     while world.block_on(next.insert(&name(10 + more), b"another")).is_ok() {
@@ -498,7 +499,7 @@ fn a_client_that_comes_to_a_full_store_does_not_look_through_it_all() {
         world.block_on(store.insert(&name(key), b"a value")).unwrap();
     }
     world.block_on(store.close()).unwrap();
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let next = world.block_on(Store::open(scheme, Race::new(64), shape)).unwrap();
     let id = next.scheme().endpoint().id();
     let before = world.posted(id);
@@ -526,7 +527,7 @@ fn a_client_looks_at_a_part_of_a_chunk_that_it_takes_over() {
         world.block_on(store.insert(&name(key), &name(key))).unwrap();
     }
     world.block_on(store.close()).unwrap();
-    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
     let next = world.block_on(Store::open(scheme, Race::new(160), shape)).unwrap();
     next.has_chunks(3);
     let id = next.scheme().endpoint().id();

@@ -1,6 +1,7 @@
 //! Specification: a tree has what a sorted map has, whatever its keys are, in that order; and a
 //! scan in the middle of changes tells of every key that was there all the time.
 
+use crate::scene::any::AnyScheme;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,9 +11,9 @@ use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{Ordered, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Pair, ReadError, Shape, Store, WriteError};
-use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Ended, Weakness, World};
 
-type Kept<I> = Store<Optimistic<SimEndpoint>, I>;
+type Kept<I> = Store<AnyScheme, I>;
 
 fn shaped<I: Index>(world: &World, index: I, chunks: u32) -> Shape {
     let (index_bytes, index_tag) = (index.bytes(), index.tag());
@@ -24,7 +25,7 @@ fn shaped<I: Index>(world: &World, index: I, chunks: u32) -> Shape {
 }
 
 fn opened<I: Index>(world: &World, index: I, shape: Shape) -> Kept<I> {
-    let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::DEFAULT));
     world.block_on(Store::open(scheme, index, shape)).expect("it is there")
 }
 

@@ -2,19 +2,20 @@
 
 use std::rc::Rc;
 
+use crate::scene::any::AnyScheme;
 use crate::scene::name;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{Race, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
-use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Ended, Weakness, World};
 
-type Plain<I> = Rc<Store<Optimistic<SimEndpoint>, I>>;
+type Plain<I> = Rc<Store<AnyScheme, I>>;
 
 const CHANGES: u64 = 12;
 
 fn open<I: Index>(world: &World, index: I, shape: Shape) -> Plain<I> {
-    let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::DEFAULT));
     Rc::new(world.block_on(Store::open(scheme, index, shape)).expect("it is there"))
 }
 

@@ -5,17 +5,17 @@ use farlock_kv::index::{PointerArray, Race, Smart};
 use farlock_kv::sync::{
     Backoff, Cider, CiderRules, CreditRules, LocalCombining, Locked, Optimistic,
 };
-use farlock_kv::{Index, Scheme, Store};
+use farlock_kv::{Index, Store};
 use farlock_locks::record::cas::Cas;
 use farlock_locks::record::mcs::Mcs;
 use farlock_sim::SimEndpoint;
 
+use super::any::AnyScheme;
 use super::narrow::{self, Narrow, Thin};
 
 /// Which index and which scheme.
 pub trait Kit: 'static {
     type I: Index + Copy + 'static;
-    type S: Scheme<Endpoint = SimEndpoint> + 'static;
     /// Whether clients remember where keys were.
     const REMEMBERS: bool = false;
     /// Chunks are to be as large at least, and as many, for what is larger than pairs.
@@ -32,25 +32,23 @@ pub trait Kit: 'static {
         Self::index().bytes() / 8
     }
     fn index() -> Self::I;
-    fn scheme(endpoint: SimEndpoint, locks: Addr) -> Self::S;
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> AnyScheme;
 }
 
 macro_rules! kits {
-    ($($name:ident: $index:ty = $new:expr,
-       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+    ($($name:ident: $index:ty = $new:expr, |$endpoint:ident, $locks:ident| $make:expr;)+) => {
         $(pub struct $name;
 
         impl Kit for $name {
             type I = $index;
-            type S = $scheme;
 
             fn index() -> $index {
                 $new
             }
 
-            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> AnyScheme {
                 let _ = $locks;
-                $make
+                ($make).into()
             }
         })+
     };
@@ -58,13 +56,11 @@ macro_rules! kits {
 
 /// Trees, whose keys are words of these letters.
 macro_rules! trees {
-    ($($name:ident: $places:literal, $letters:literal, $chunk_bytes:literal,
-       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+    ($($name:ident: $places:literal, $letters:literal, $chunk_bytes:literal, |$endpoint:ident, $locks:ident| $make:expr;)+) => {
         $(pub struct $name;
 
         impl Kit for $name {
             type I = Smart;
-            type S = $scheme;
 
             const CHUNK_BYTES_MIN: u64 = $chunk_bytes;
             const CHUNKS_MIN: u32 = 80;
@@ -81,9 +77,9 @@ macro_rules! trees {
                 Smart::with_places($places)
             }
 
-            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> AnyScheme {
                 let _ = $locks;
-                $make
+                ($make).into()
             }
         })+
     };
@@ -109,12 +105,11 @@ fn word_of(letters: &[u8; 3], key: u64) -> Vec<u8> {
 
 /// Indexes that grow, so small that every schedule of it can be tried.
 macro_rules! narrow {
-    ($($name:ident: $index:ident, $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+    ($($name:ident: $index:ident, |$endpoint:ident, $locks:ident| $make:expr;)+) => {
         $(pub struct $name;
 
         impl Kit for $name {
             type I = $index;
-            type S = $scheme;
 
             const COLLIDES: bool = true;
 
@@ -130,9 +125,9 @@ macro_rules! narrow {
                 $index
             }
 
-            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> AnyScheme {
                 let _ = $locks;
-                $make
+                ($make).into()
             }
         })+
     };
@@ -142,7 +137,6 @@ macro_rules! narrow {
 macro_rules! as_the_kit_has_it {
     () => {
         type I = K::I;
-        type S = K::S;
 
         const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
         const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
@@ -156,7 +150,7 @@ macro_rules! as_the_kit_has_it {
             K::index()
         }
 
-        fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
+        fn scheme(endpoint: SimEndpoint, locks: Addr) -> AnyScheme {
             K::scheme(endpoint, locks)
         }
     };
@@ -189,8 +183,11 @@ impl<K: Kit> Kit for Apart<K> {
     as_the_kit_has_it!();
 }
 
+/// A store of this kit.
+pub type Kept<K> = Store<AnyScheme, <K as Kit>::I>;
+
 /// The store as this kit has it.
-pub fn of_kit<K: Kit>(store: Store<K::S, K::I>) -> Store<K::S, K::I> {
+pub fn of_kit<K: Kit>(store: Kept<K>) -> Kept<K> {
     if K::REMEMBERS { store.remembering() } else { store }
 }
 
@@ -200,44 +197,44 @@ const LOCK_OPTIONS: farlock_locks::Options = farlock_locks::Options::new(1);
 
 kits! {
     ArrayOptimistic: PointerArray = PointerArray::new(64),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     RaceOptimistic: Race = Race::new(2),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     RaceSmall: Race = Race::new(2),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     RaceGrowing: Race = Race::new(1),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     ArrayCas: PointerArray = PointerArray::new(64),
-        Locked<SimEndpoint, Cas> = |endpoint, locks| {
+        |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
     RaceMcs: Race = Race::new(2),
-        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+        |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
     RaceReadingBefore: Race = Race::new(2),
-        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+        |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS).reading_before()
         };
     RaceTurns: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| {
+        |endpoint, locks| {
             cider(endpoint, locks, CiderRules { combines: false, ..ALWAYS })
         };
     ArrayCider: PointerArray = PointerArray::new(64),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+        |endpoint, locks| cider(endpoint, locks, ALWAYS);
     RaceCider: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+        |endpoint, locks| cider(endpoint, locks, ALWAYS);
     RaceChoosing: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+        |endpoint, locks| cider(endpoint, locks, CHOOSING);
     ArrayLocal: PointerArray = PointerArray::new(64),
-        LocalCombining<Optimistic<SimEndpoint>> = |endpoint, locks| {
+        |endpoint, locks| {
             LocalCombining::new(Optimistic::new(endpoint, Backoff::NONE), PATIENCE_NS)
         };
     RaceLocal: Race = Race::new(2),
-        LocalCombining<Cider<SimEndpoint>> = |endpoint, locks| {
+        |endpoint, locks| {
             LocalCombining::new(cider(endpoint, locks, ALWAYS), PATIENCE_NS)
         };
 }
@@ -246,40 +243,40 @@ kits! {
 // each byte. Of "abd" none are of the second kind, so that chunks can be small.
 trees! {
     TreeOptimistic: 1, b"aeq", 2624,
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     TreeTight: 1, b"abd", 384,
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     TreeAsMeant: 7, b"abd", 128,
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+        |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     TreeCas: 1, b"aeq", 2624,
-        Locked<SimEndpoint, Cas> = |endpoint, locks| {
+        |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
     TreeMcs: 1, b"aeq", 2624,
-        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+        |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
     TreeCider: 1, b"aeq", 2624,
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+        |endpoint, locks| cider(endpoint, locks, ALWAYS);
     TreeChoosing: 2, b"aeq", 2624,
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+        |endpoint, locks| cider(endpoint, locks, CHOOSING);
 }
 
 narrow! {
-    ThinOptimistic: Thin, Optimistic<SimEndpoint> = |endpoint, locks| {
+    ThinOptimistic: Thin, |endpoint, locks| {
         Optimistic::new(endpoint, Backoff::NONE)
     };
-    ThinMcs: Thin, Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+    ThinMcs: Thin, |endpoint, locks| {
         let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
         Locked::new(client, locks, 1, PATIENCE_NS)
     };
-    ThinCider: Thin, Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
-    NarrowOptimistic: Narrow, Optimistic<SimEndpoint> = |endpoint, locks| {
+    ThinCider: Thin, |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    NarrowOptimistic: Narrow, |endpoint, locks| {
         Optimistic::new(endpoint, Backoff::NONE)
     };
-    ThinCas: Thin, Locked<SimEndpoint, Cas> = |endpoint, locks| {
+    ThinCas: Thin, |endpoint, locks| {
         let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
         Locked::new(client, locks, 1, PATIENCE_NS)
     };

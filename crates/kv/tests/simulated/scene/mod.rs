@@ -3,6 +3,7 @@
 //! Each test file uses a part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod any;
 pub mod judge;
 pub mod kits;
 pub mod narrow;
@@ -188,8 +189,6 @@ fn twisted(judge: &Judge, seed: u64) -> u64 {
 
 /// What a client does besides other things.
 type Part = Pin<Box<dyn Future<Output = ()>>>;
-
-type Kept<K> = Store<<K as Kit>::S, <K as Kit>::I>;
 
 /// A client's store, once it has opened it, and how many of its tasks are not through yet.
 struct Place<K: Kit> {

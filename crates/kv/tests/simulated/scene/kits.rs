@@ -56,7 +56,8 @@ macro_rules! kits {
 
 /// Trees, whose keys are words of these letters.
 macro_rules! trees {
-    ($($name:ident: $places:literal, $letters:literal, $chunk_bytes:literal, |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+    ($($name:ident: $places:literal, $letters:literal, $chunk_bytes:literal,
+       |$endpoint:ident, $locks:ident| $make:expr;)+) => {
         $(pub struct $name;
 
         impl Kit for $name {

@@ -21,6 +21,11 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Lines under way between the readers and the caller that takes them; beyond, the child waits.
 const LINES_MAX: usize = 4096;
 
+/// How the names begin of what cargo tells this program about itself. A build script of another
+/// package that asks for them runs again, and all that rests on it is built anew, wherever they
+/// differ: here, and where people call cargo by hand.
+const OURS: [&[u8]; 2] = [b"CARGO_PKG_", b"CARGO_MANIFEST_"];
+
 /// Where a line was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stream {
@@ -54,6 +59,11 @@ pub(crate) fn run(
     mut each: impl FnMut(Stream, &str),
 ) -> io::Result<End> {
     let deadline = Instant::now() + limit;
+    for (name, _) in std::env::vars_os() {
+        if OURS.iter().any(|ours| name.as_encoded_bytes().starts_with(ours)) {
+            command.env_remove(name);
+        }
+    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -143,6 +153,15 @@ mod tests {
         lines.sort();
         assert_eq!(lines, ["one", "two"]);
         assert!(matches!(end, End::Exited(status) if status.code() == Some(3)));
+    }
+
+    #[test]
+    fn what_cargo_says_of_this_program_is_not_said_of_others() {
+        assert_eq!(std::env::var("CARGO_PKG_NAME").as_deref(), Ok("xtask"));
+        let (_, lines) = shell("env", LONG);
+        assert!(lines.iter().any(|line| line.starts_with("PATH=")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("CARGO_PKG_")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("CARGO_MANIFEST_")), "{lines:?}");
     }
 
     #[test]

@@ -37,16 +37,30 @@ pub(super) fn print_done(what: impl fmt::Display) -> Result<(), Failure> {
 
 /// Whether what a command was asked for is printed. A reader that went away has seen enough.
 pub(super) fn printed(outcome: io::Result<()>) -> Result<(), Failure> {
-    let arrives = inherited::output_is_open();
-    match arrives.and(outcome).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
-            exit: Exit::SYSTEM,
-            code: "output",
-            what: format!("cannot write to standard output: {error}"),
-            hint: "see where the output goes".to_owned(),
-        }),
-        _ => Ok(()),
+    is_read(outcome).map(drop)
+}
+
+/// The same, and whether the reader is still there.
+pub(super) fn is_read(outcome: io::Result<()>) -> Result<bool, Failure> {
+    match arrived(outcome) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        arrived => arrived.map_err(not_written).map(|()| true),
     }
+}
+
+/// Whether all that is of use only as a whole is written: a reader that goes away has lost it.
+pub(super) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    arrived(outcome).map_err(not_written)
+}
+
+fn arrived(outcome: io::Result<()>) -> io::Result<()> {
+    inherited::output_is_open().and(outcome).and_then(|()| io::stdout().flush())
+}
+
+fn not_written(error: io::Error) -> Failure {
+    let what = format!("cannot write to standard output: {error}");
+    let hint = "see where the output goes".to_owned();
+    Failure::new(Exit::SYSTEM, "output", what, hint)
 }
 
 /// Why a command failed: what happened, and what to do.

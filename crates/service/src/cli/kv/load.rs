@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::lines::{self, End, Line, Sum};
 use super::whole::Whole;
 use crate::cli::inherited::input_is_open;
-use crate::cli::report::{Exit, Failure, printed, say};
+use crate::cli::report::{Exit, Failure, say, written};
 
 /// The bar is told of so many lines at a time.
 const LINES_A_TICK: u64 = 1000;
@@ -225,7 +225,7 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
     match file {
         None => {
             let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            write_pairs(store, &mut output, printed)?.end()
+            write_pairs(store, &mut output, written)?.end()
         }
         Some(path) => {
             let failed =

@@ -10,7 +10,7 @@ use farlock::kv::{Index, Scan};
 
 use super::lines::Line;
 use super::whole::Whole;
-use crate::cli::report::{Failure, printed};
+use crate::cli::report::{Failure, is_read, printed};
 
 /// Which pairs are printed, and how.
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,9 @@ pub(super) fn scan(store: &Kv, which: &Which) -> Result<(), Failure> {
             false => line.write(&mut lines),
         }
         if lines.len() > 1 << 16 {
-            printed(io::stdout().write_all(&lines))?;
+            if !is_read(io::stdout().write_all(&lines))? {
+                return Ok(());
+            }
             lines.clear();
         }
     }

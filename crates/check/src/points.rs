@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, Link, Message, Posted, Slot, Verb, Wait, WaitState, Woken};
+use farlock_fabric::{
+    Addr, Endpoint, Link, Message, Nanos, Posted, Publication, Slot, Verb, Wait, WaitState, Woken,
+};
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
 use farlock_locks::{FieldsAt, Mode};
@@ -265,6 +267,14 @@ impl Watched {
         }
     }
 
+    fn posted(&self, verb: &Verb<'_>, post: impl FnOnce() -> Posted) -> Posted {
+        self.tell(std::iter::once(verb));
+        let point = self.before(verb);
+        let posted = post();
+        self.after(point);
+        posted
+    }
+
     fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
         let number = self.posted.replace(self.posted.get() + 1);
         if let (Some(alarm), true) = (&self.alarm, number == self.alarm_at.get()) {
@@ -294,11 +304,16 @@ impl Hook for Watched {
     }
 
     fn post(&self, verb: Verb<'_>) -> Posted {
-        self.tell(std::iter::once(&verb));
-        let point = self.before(&verb);
-        let posted = self.inner.post(verb);
-        self.after(point);
-        posted
+        self.posted(&verb, || self.inner.post(verb))
+    }
+
+    fn post_patiently(
+        &self,
+        verb: Verb<'_>,
+        at_most: Nanos,
+        otherwise: Option<Publication>,
+    ) -> Posted {
+        self.posted(&verb, || self.inner.post_patiently(verb, at_most, otherwise))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

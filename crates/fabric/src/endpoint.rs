@@ -58,6 +58,17 @@ pub struct Envelope {
     pub message: Message,
 }
 
+/// A word of a slot's record, and what it is to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Publication {
+    /// Whose record, of the poster's slots.
+    pub slot: Slot,
+    /// Which of its words.
+    pub word: usize,
+    /// What that says.
+    pub value: u64,
+}
+
 /// What ends a wait. Everything that is set ends it; nothing set would be forever and is refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait<'a> {
@@ -162,9 +173,18 @@ pub trait Endpoint: Sized + 'static {
     /// post again. Where a server executes it, and its lane says so, it is held back for a while
     /// for others to change what is compared, for so long at most: it is slow then, and nothing
     /// else.
+    ///
+    /// If the comparison fails in the end, the poster's record says `otherwise` from then on, also
+    /// where the poster is stopped before it hears of that: so nobody has to guess whether it has
+    /// what it asked for. A fabric that holds no verbs back need not do so: it answers soon.
     #[inline(always)]
-    fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
-        let _ = at_most;
+    fn post_patiently(
+        &self,
+        verb: Verb<'_>,
+        at_most: Nanos,
+        otherwise: Option<Publication>,
+    ) -> Posted {
+        let _ = (at_most, otherwise);
         self.post(verb)
     }
 

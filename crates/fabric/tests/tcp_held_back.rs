@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use farlock_fabric::tcp::{Closed, Patience, TcpKeeper, TcpLane};
 use farlock_fabric::verb::MaskedCas;
-use farlock_fabric::{Addr, Connection, Endpoint, Posted, Slot, Ticket, Verb, block_on};
+use farlock_fabric::{
+    Addr, Connection, Endpoint, Posted, Publication, Slot, Ticket, Verb, block_on,
+};
 use tcp_support::{Both, limits};
 
 /// A client by a connection of its own: a lane, and another one, by which it is seen how far the
@@ -53,7 +55,7 @@ fn fixed(time: Duration) -> Patience {
 
 fn take_within(e: &Client, addr: Addr, by: u64, patience: Patience) -> Ticket {
     e.be_patient(patience);
-    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), u64::MAX) else {
+    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), u64::MAX, None) else {
         panic!("it takes a round trip")
     };
     block_on(&e.1, e.1.read64(addr)).unwrap();
@@ -100,7 +102,8 @@ fn take_bits(e: &Client, addr: Addr, mask: u64) -> Ticket {
     e.be_patient(fixed(LONG));
     assert!(e.holds_back());
     let op = MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask };
-    let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX) else {
+    let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX, None)
+    else {
         panic!("it takes a round trip")
     };
     block_on(&e.1, e.1.read64(addr)).unwrap();
@@ -219,6 +222,44 @@ fn what_a_lane_says_later_takes_effect_later() {
     waiter.show();
     let (old, took) = found(&waiter, ticket);
     assert!(old == 9 && took < LONG / 2, "{old} after {took:?}");
+}
+
+/// What a client's record is to say if it does not have what it asks for is said by then, whether
+/// it looks or not; and not if it has it.
+#[test]
+fn the_record_of_one_that_asked_in_vain_says_so() {
+    let both = Both::new("held-record");
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    let record = waiter.record(waiter.id().index, Slot(1)).plus(8);
+    let says = || {
+        block_on(&holder.0, holder.read64(record)).unwrap();
+        holder.old()
+    };
+    let otherwise = Some(Publication { slot: Slot(1), word: 1, value: 6 });
+    let ask = |patience| {
+        waiter.publish(Slot(1), 1, 5);
+        waiter.be_patient(fixed(patience));
+        let posted = waiter.post_patiently(taking(word, 1), u64::MAX, otherwise);
+        block_on(&waiter.1, waiter.1.read64(word)).unwrap();
+        let Posted::Pending(ticket) = posted else { panic!("it takes a round trip") };
+        ticket
+    };
+    hold(&holder, word);
+    let ticket = ask(SHORT);
+    // Nobody asks for the answer.
+    while says() == 5 {}
+    assert_eq!((says(), found(&waiter, ticket).0), (6, 9));
+    // One that is held back until it has what it asks for, and one that is not held back at all.
+    let ticket = ask(LONG);
+    assert_eq!(says(), 5);
+    leave(&holder, word);
+    assert_eq!((found(&waiter, ticket).0, says()), (0, 5));
+    leave(&holder, word);
+    assert_eq!((found(&waiter, ask(LONG)).0, says()), (0, 5));
+    // A word that its record does not have ends the connection, as with any that is published.
+    let beyond = Publication { slot: Slot(waiter.slots()), word: 1, value: 6 };
+    let posted = waiter.post_patiently(taking(word, 1), u64::MAX, Some(beyond));
+    assert!(block_on(&waiter.0, waiter.completion(posted)).is_err());
 }
 
 #[test]

@@ -17,8 +17,8 @@ use farlock_fabric::tcp::{
 };
 use farlock_fabric::{
     Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
-    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Tether, Ticket, Verb, Wait, WaitState,
-    WideAtomics, Woken,
+    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Publication, Slot, Tether, Ticket, Verb,
+    Wait, WaitState, WideAtomics, Woken,
 };
 use farlock_fabric::{Link, shm};
 
@@ -414,7 +414,9 @@ impl farlock_fabric::Endpoint for Lane {
         fn slots(&self) -> u8;
         fn post(&self, verb: Verb<'_>) -> Posted;
         fn post_aside(&self, verb: Verb<'_>) -> Posted;
-        fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted;
+        fn post_patiently(
+            &self, verb: Verb<'_>, at_most: Nanos, otherwise: Option<Publication>
+        ) -> Posted;
         fn holds_back(&self) -> bool;
         fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
         fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{
     Addr, Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted,
-    Revoke, Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+    Publication, Revoke, Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
 };
 use rand_xoshiro::rand_core::Rng;
 
@@ -59,6 +59,11 @@ impl Endpoint for SimEndpoint {
     #[inline]
     fn post(&self, verb: Verb<'_>) -> Posted {
         self.shared.core.borrow_mut().post(self.id, &verb)
+    }
+
+    #[inline]
+    fn post_patiently(&self, verb: Verb<'_>, _: Nanos, otherwise: Option<Publication>) -> Posted {
+        self.shared.core.borrow_mut().post_patiently(self.id, &verb, otherwise)
     }
 
     #[inline]

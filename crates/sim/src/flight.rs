@@ -6,7 +6,7 @@
 //! reads, writes and messages need besides is its [`Cargo`], which lies elsewhere.
 
 use farlock_fabric::verb::{MaskedCas, MaskedFaa};
-use farlock_fabric::{Addr, EndpointId, Fault, Mailbox, Message, Nanos, Verb};
+use farlock_fabric::{Addr, EndpointId, Fault, Mailbox, Message, Nanos, Publication, Verb};
 
 use crate::history::Kind;
 
@@ -79,6 +79,8 @@ pub(crate) struct Flight {
     /// An atomic's old word, or the first two words of a read.
     pub(crate) old: u128,
     pub(crate) action: Action,
+    /// What its owner's record says if its comparison fails.
+    pub(crate) otherwise: Option<Publication>,
 }
 
 const _: () =
@@ -211,6 +213,7 @@ impl Flights {
         flight.addr = verb.addr().unwrap_or(Addr::from_bits(0));
         flight.action = action(verb);
         flight.old = 0;
+        flight.otherwise = None;
         flight.chain = Chain::NEW;
         if matches!(flight.kind, Kind::Read | Kind::Write | Kind::Send) {
             self.cargo[index as usize].load(verb);
@@ -246,6 +249,7 @@ impl Flights {
             addr: Addr::from_bits(0),
             action: Action::Write,
             old: 0,
+            otherwise: None,
             chain: Chain::NEW,
         });
         self.cargo.push(Cargo {

@@ -1,6 +1,7 @@
 //! The moment a verb takes effect, or one piece of it, and the faults that keep it from that.
 
-use farlock_fabric::{Fault, Nanos, WORDS_MAX};
+use farlock_fabric::verb::{masked_cas64, masked_cas128};
+use farlock_fabric::{Fault, Nanos, Publication, WORDS_MAX};
 
 use crate::config::Mode;
 use crate::core::Core;
@@ -122,8 +123,17 @@ impl Core {
         flight.old = old;
         let (endpoint, kind, addr) = (flight.owner, flight.kind, flight.addr);
         self.history.record(&Effect { time: self.now, endpoint, kind, addr, old, new });
+        let fails = match flight.action {
+            Action::MaskedCas64(op) => masked_cas64(old as u64, &op).is_none(),
+            Action::MaskedCas128(op) => masked_cas128(old, &op).is_none(),
+            _ => false,
+        };
+        let otherwise = flight.otherwise.filter(|_| fails);
         if old != new {
             self.changed(addr);
+        }
+        if let Some(Publication { slot, word, value }) = otherwise {
+            self.publish(endpoint, slot, word, value);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 
 use std::panic::Location;
 
-use farlock_fabric::Nanos;
+use farlock_fabric::{Nanos, Publication};
 
 use crate::config::Mode;
 use crate::core::Core;
@@ -207,6 +207,8 @@ fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
     let filled = matches!(flight.action, Action::Write) || tear.served > 0;
     let data = if filled { cargo.data.as_slice() } else { &[] };
     let hash = data.iter().fold(hash, |hash, &word| mix(hash, word));
+    let otherwise = |said: Publication| mix(hash ^ said.value, u64::from(said.slot.0));
+    let hash = flight.otherwise.map_or(hash, otherwise);
     match flight.action {
         Action::Read { words } => mix(hash, u64::from(words)),
         Action::Write => hash,

@@ -10,7 +10,7 @@
 //! overtaken. An idle NIC serves a verb the moment it arrives, so that most verbs are two events.
 
 use farlock_fabric::verb::CHAIN_MAX;
-use farlock_fabric::{EndpointId, Fault, Link, Nanos, Posted, Ticket, Verb};
+use farlock_fabric::{EndpointId, Fault, Link, Nanos, Posted, Publication, Ticket, Verb};
 
 use crate::config::Mode;
 use crate::core::Core;
@@ -44,6 +44,26 @@ impl Core {
             self.memory.prefetch(addr);
         }
         self.launch(owner, head, pair, |core, owner| core.flights.add(owner, NONE, verb))
+    }
+
+    /// The same, of one that nobody here holds back, and that may be slow as any other.
+    pub(crate) fn post_patiently(
+        &mut self,
+        owner: EndpointId,
+        verb: &Verb<'_>,
+        otherwise: Option<Publication>,
+    ) -> Posted {
+        if !self.seat(owner).is_acting(owner) {
+            return NEVER;
+        }
+        let pair = self.pair(verb).unwrap_or(MESSAGES);
+        let add = |core: &mut Self, task| {
+            let flight = core.flights.add(owner, task, verb);
+            core.flights.at_mut(flight).otherwise = otherwise;
+            flight
+        };
+        let head = add(self, self.current);
+        self.launch(owner, head, pair, |core, _| add(core, NONE))
     }
 
     pub(crate) fn post_chain(&mut self, owner: EndpointId, links: &[Link<'_>]) -> Posted {

@@ -4,8 +4,8 @@ use std::task::{Context, Poll};
 
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, Revoke, SyncedClock, Ticket,
-    Wait, WaitState, WideAtomics, Woken,
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, Publication, Revoke,
+    SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
 use crate::verb::{Link, Verb};
@@ -39,8 +39,13 @@ macro_rules! delegated {
 
             /// The same.
             #[inline(always)]
-            fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
-                let _ = at_most;
+            fn post_patiently(
+                &self,
+                verb: Verb<'_>,
+                at_most: Nanos,
+                otherwise: Option<Publication>,
+            ) -> Posted {
+                let _ = (at_most, otherwise);
                 Hook::post(self, verb)
             }
 
@@ -64,8 +69,13 @@ macro_rules! delegated {
             }
 
             #[inline(always)]
-            fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
-                Hook::post_patiently(self, verb, at_most)
+            fn post_patiently(
+                &self,
+                verb: Verb<'_>,
+                at_most: Nanos,
+                otherwise: Option<Publication>,
+            ) -> Posted {
+                Hook::post_patiently(self, verb, at_most, otherwise)
             }
 
             $(#[inline(always)]

@@ -6,7 +6,7 @@
 //! is wrong is hung up on.
 
 use crate::addr::{Addr, EndpointId, Mailbox, Slot};
-use crate::endpoint::{Wait, Woken};
+use crate::endpoint::{Publication, Wait, Woken};
 use crate::error::{Fault, Garbled};
 use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};
 
@@ -14,13 +14,14 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
 pub(super) const UNSIGNALLED: u8 = u8::MAX;
 
-/// The same: it is a single verb, and behind this stands its [`Patience`].
+/// The same: it is a single verb, and behind this stand its [`Patience`] and what the record of its
+/// lane says if its comparison fails.
 pub(super) const PATIENT: u8 = u8::MAX - 1;
 
 /// For how long a server may hold a verb back, in nanoseconds.
@@ -55,6 +56,30 @@ impl Patience {
     /// What a client says, as far as a server is patient.
     pub(super) fn take(fields: &mut Fields<'_>) -> Result<Self, Garbled> {
         Ok(Self { still: fields.u64()?, at_most: fields.u64()? }.min(Self::MAX))
+    }
+}
+
+/// What a record is to say, if anything.
+pub(super) fn put_publication(frame: &mut Framing<'_>, publication: Option<Publication>) {
+    match publication {
+        Some(Publication { slot, word, value }) => {
+            frame.u8(1).u8(slot.0).u8(word as u8).u64(value);
+        }
+        None => {
+            frame.u8(0);
+        }
+    }
+}
+
+/// The same, as a client says it.
+pub(super) fn take_publication(fields: &mut Fields<'_>) -> Result<Option<Publication>, Garbled> {
+    match fields.u8()? {
+        0 => Ok(None),
+        1 => {
+            let (slot, word, value) = (Slot(fields.u8()?), fields.u8()?.into(), fields.u64()?);
+            Ok(Some(Publication { slot, word, value }))
+        }
+        _ => Err(Garbled("a record is to say something, or nothing")),
     }
 }
 

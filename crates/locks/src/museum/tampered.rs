@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::{
-    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, Message, Nanos, Posted, Slot, Ticket,
-    Verb, Wait, WaitState, Woken,
+    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, Message, Nanos, Posted, Publication,
+    Slot, Ticket, Verb, Wait, WaitState, Woken,
 };
 
 /// A mistake. Each method is a place where it can be made; what is not overridden is right.
@@ -94,6 +94,21 @@ impl<E> Tampered<E> {
     }
 }
 
+impl<E: Endpoint> Tampered<E> {
+    fn posted(&self, verb: Verb<'_>, post: impl FnOnce(Verb<'_>) -> Posted) -> Posted {
+        let Some(verb) = self.flaw.posts(verb) else { return Posted::Done(Ok(())) };
+        if self.flaw.doubles(&verb)
+            && let Posted::Pending(ticket) = self.inner.post(verb)
+        {
+            self.inner.abandon(ticket);
+        }
+        match post(verb) {
+            Posted::Done(became) => Posted::Done(self.flaw.completes(became)),
+            pending => pending,
+        }
+    }
+}
+
 impl<E: Endpoint> Hook for Tampered<E> {
     type Inner = E;
 
@@ -102,16 +117,16 @@ impl<E: Endpoint> Hook for Tampered<E> {
     }
 
     fn post(&self, verb: Verb<'_>) -> Posted {
-        let Some(verb) = self.flaw.posts(verb) else { return Posted::Done(Ok(())) };
-        if self.flaw.doubles(&verb)
-            && let Posted::Pending(ticket) = self.inner.post(verb)
-        {
-            self.inner.abandon(ticket);
-        }
-        match self.inner.post(verb) {
-            Posted::Done(became) => Posted::Done(self.flaw.completes(became)),
-            pending => pending,
-        }
+        self.posted(verb, |verb| self.inner.post(verb))
+    }
+
+    fn post_patiently(
+        &self,
+        verb: Verb<'_>,
+        at_most: Nanos,
+        otherwise: Option<Publication>,
+    ) -> Posted {
+        self.posted(verb, |verb| self.inner.post_patiently(verb, at_most, otherwise))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

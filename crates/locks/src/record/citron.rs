@@ -16,6 +16,7 @@ mod passes;
 mod place;
 mod record;
 mod repair;
+mod said;
 pub mod split;
 mod take;
 pub mod tree;

@@ -49,11 +49,11 @@ struct Cli {
 /// The version, and what clients and servers, and processes of one host, have to have in common.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    "\nprotocol 10: servers and clients of the same one understand each other",
+    "\nprotocol 11: servers and clients of the same one understand each other",
     "\nlayout 10: processes of one host that share a region have the same one"
 );
 
-const _: () = assert!(farlock_fabric::tcp::VERSION == 10, "the version names the protocol");
+const _: () = assert!(farlock_fabric::tcp::VERSION == 11, "the version names the protocol");
 const _: () = assert!(farlock_fabric::shm::LAYOUT_VERSION == 10, "the version names the layout");
 
 /// The commands; what each is for is said by its arguments' type.

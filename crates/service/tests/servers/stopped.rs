@@ -301,3 +301,33 @@ fn a_limit_is_kept_while_the_server_is_silent() {
     drop(other.lock("known").exclusive().within(Duration::from_secs(10)).blocking().unwrap());
     drop(session.lock("known").exclusive().blocking().unwrap());
 }
+
+/// A server has refused it by then, and says so to others. Nearly always: one that is stopped in
+/// the round trip in which it looks whether to ask keeps the units of the dead.
+#[test]
+fn a_waiter_that_is_stopped_as_it_asks_for_a_range_keeps_no_unit_of_the_dead() {
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &[]);
+    let rounds = ["t0", "t1", "t2", "t3", "t4", "t5"];
+    let is_granted = |table: &str| {
+        let lock = |words: &[&str]| {
+            let unit = ["lock", "--server", &server.address, "-r", "0:1", table];
+            stage.farlock(&[&unit, words].concat())
+        };
+        let mut holder = lock(&["--", "sleep", "60"]).spawn().unwrap();
+        stage.until(|| stage.run(&["ls"]).1.contains(" holds "));
+        let mut waiter = lock(&["--", "true"]).spawn().unwrap();
+        stage.until(|| stage.run(&["ls"]).1.contains(" waits "));
+        kill(pid(&waiter), Signal::STOP);
+        // One that is granted what it asks for just now is a stopped holder.
+        std::thread::sleep(Duration::from_millis(200));
+        kill(pid(&holder), Signal::KILL);
+        holder.wait().unwrap();
+        let next = lock(&["-w", "5", "--", "true"]).status().unwrap();
+        kill(pid(&waiter), Signal::KILL);
+        waiter.wait().unwrap();
+        next.success()
+    };
+    let granted = rounds.into_iter().filter(|table| is_granted(table)).count();
+    assert!(granted >= 2, "{granted} of {}", rounds.len());
+}

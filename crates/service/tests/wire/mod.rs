@@ -11,7 +11,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) const MAGIC: &[u8; 8] = b"farlock\x01";
-pub(crate) const VERSION: [u8; 2] = [10, 0];
+pub(crate) const VERSION: [u8; 2] = [11, 0];
 
 /// Kinds of what clients send.
 pub(crate) const HELLO: u8 = 1;

@@ -12,15 +12,16 @@ use super::ticket;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::connection::Tether;
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
-    SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, Publication,
+    RECORD_WORDS, SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::{Fault, Garbled};
 use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
-    Ended, Fields, PATIENT, Patience, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
+    Ended, Fields, PATIENT, Patience, UNSIGNALLED, put_ids, put_link, put_publication, put_watch,
+    request, take_end,
 };
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
@@ -174,7 +175,7 @@ impl TcpLane {
         if let Some(fault) = self.refusal() {
             return Posted::Done(self.fail(asked_for, fault));
         }
-        self.post_as(links, asked_for.into(), asked_for, Patience::default())
+        self.post_as(links, asked_for.into(), asked_for, None)
     }
 
     fn post_as(
@@ -182,9 +183,9 @@ impl TcpLane {
         links: &[Link<'_>],
         remainder: u32,
         asked_for: u8,
-        patience: Patience,
+        asks: Option<(Patience, Option<Publication>)>,
     ) -> Posted {
-        let ticket = self.say(links, remainder, asked_for, patience);
+        let ticket = self.say(links, remainder, asked_for, asks);
         self.under_way.set(self.under_way.get() + 1);
         self.has_looked.set(false);
         Posted::Pending(Ticket(ticket.into()))
@@ -207,13 +208,20 @@ impl TcpLane {
     }
 
     /// Says verbs of which so much is asked. Returns their ticket.
-    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8, patience: Patience) -> u32 {
+    fn say(
+        &self,
+        links: &[Link<'_>],
+        remainder: u32,
+        asked_for: u8,
+        asks: Option<(Patience, Option<Publication>)>,
+    ) -> u32 {
         let ticket = self.next_ticket.get() | remainder;
         self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
         self.channel.say_verbs(ticket, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
-            if asked_for == PATIENT {
+            if let Some((patience, otherwise)) = asks {
                 patience.put(frame);
+                put_publication(frame, otherwise);
             }
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
@@ -489,11 +497,17 @@ impl Endpoint for TcpLane {
         self.post_all(&[verb.into()], false)
     }
 
-    fn post_patiently(&self, verb: Verb<'_>, at_most: Nanos) -> Posted {
+    fn post_patiently(
+        &self,
+        verb: Verb<'_>,
+        at_most: Nanos,
+        otherwise: Option<Publication>,
+    ) -> Posted {
         let patience = self.patience.get().min(Patience::fixed(at_most));
         match (patience.still, self.refusal(), verb) {
             (1.., None, Verb::MaskedCas64 { .. } | Verb::MaskedCas128 { .. }) => {
-                self.post_as(&[verb.into()], ticket::PATIENT, PATIENT, patience)
+                let asks = Some((patience, otherwise));
+                self.post_as(&[verb.into()], ticket::PATIENT, PATIENT, asks)
             }
             _ => self.post(verb),
         }
@@ -552,7 +566,7 @@ impl Endpoint for TcpLane {
         if self.refusal().is_some() {
             return;
         }
-        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, Patience::default());
+        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, None);
         if may_lie && self.channel.rides() {
             self.channel.flush_soon();
         } else if may_lie {
@@ -567,7 +581,7 @@ impl Endpoint for TcpLane {
             return;
         }
         for verb in verbs {
-            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, Patience::default());
+            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED, None);
         }
         self.flush();
     }

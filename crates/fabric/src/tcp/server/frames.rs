@@ -2,31 +2,37 @@
 
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::connection::{Connection, Peer};
-use crate::endpoint::{Endpoint, Posted};
+use crate::endpoint::{Endpoint, Posted, Publication};
 use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::home::home_id;
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::{put_peer, take_home};
 use crate::tcp::wire::{
     self, Fields, Framing, MAGIC, PATIENT, Patience, UNSIGNALLED, VERSION, call, put_end, reply,
-    request, status_code, status_of, take_link, take_watch,
+    request, status_code, status_of, take_link, take_publication, take_watch,
 };
-use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
+use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX, masked_cas64, masked_cas128};
 
 use super::executor::{Executor, HangUp};
 use super::guest::{Guest, Seat, Tethered, Waiting};
+use super::held_back::Asked;
 use super::limits::Closed;
 use super::served::Served;
 
-/// Verbs of a lane that were understood.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) lane: u32,
-    pub(super) ticket: u32,
-    /// The links of a chain; 0 if it is a single verb.
-    pub(super) count: u8,
-    pub(super) is_signalled: bool,
-    pub(super) only_reads: bool,
+/// Whether the endpoint has this word in a record of its own.
+fn check_publication(endpoint: &LeasedEndpoint, said: Publication) -> Result<(), HangUp> {
+    let is_own = said.slot.0 < endpoint.slots() && said.word < crate::endpoint::RECORD_WORDS;
+    if is_own { Ok(()) } else { Err(HangUp::Garbled) }
+}
+
+/// Whether the comparison of this verb, which the endpoint has just executed, has failed.
+fn has_failed(verb: &Verb<'_>, endpoint: &LeasedEndpoint) -> bool {
+    let old = endpoint.old();
+    match verb {
+        Verb::MaskedCas64 { op, .. } => masked_cas64(old as u64, op).is_none(),
+        Verb::MaskedCas128 { op, .. } => masked_cas128(old, op).is_none(),
+        _ => false,
+    }
 }
 
 impl Executor {
@@ -280,16 +286,22 @@ impl Executor {
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
         let (ticket, asked_for) = (fields.u32()?, fields.u8()?);
-        let patience = if asked_for == PATIENT { Some(Patience::take(&mut fields)?) } else { None };
+        let (patience, otherwise) = match asked_for {
+            PATIENT => (Some(Patience::take(&mut fields)?), take_publication(&mut fields)?),
+            _ => (None, None),
+        };
         let count = if asked_for < PATIENT { asked_for } else { 0 };
         let is_signalled = asked_for != UNSIGNALLED;
         let only_reads = self.check_links(fields, count)?;
+        if let (Some(said), Some(seat)) = (otherwise, guest.seats.get(&lane)) {
+            check_publication(&seat.endpoint, said)?;
+        }
+        let asked = Asked { lane, ticket, count, is_signalled, only_reads, otherwise };
         if let (Some(patience), Some(seat)) = (patience, guest.seats.get(&lane))
-            && self.holds_back((number, lane), seat, (ticket, patience), region, fields)?
+            && self.holds_back(number, seat, (asked, patience), region, fields)?
         {
             return Ok(());
         }
-        let asked = Asked { lane, ticket, count, is_signalled, only_reads };
         self.execute_links(number, guest, region, asked, fields)?;
         self.go_on_with_held_back(number, guest);
         Ok(())
@@ -304,7 +316,7 @@ impl Executor {
         asked: Asked,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let Asked { lane, ticket, count, is_signalled, only_reads } = asked;
+        let Asked { lane, ticket, count, is_signalled, only_reads, otherwise } = asked;
         // A lane that has gone hears nothing.
         let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
         let endpoint = &seat.endpoint;
@@ -325,6 +337,11 @@ impl Executor {
             dead = dead.or_else(|| self.served[region].dead_looked_at(&verb));
             ended = if is_new {
                 let ended = self.execute_verb(endpoint, &verb, &mut answer);
+                if let Some(said) =
+                    otherwise.filter(|_| ended.is_ok() && has_failed(&verb, endpoint))
+                {
+                    self.publish_for(endpoint, said);
+                }
                 endpoint.end_verb(status_code(ended), endpoint.old());
                 ended
             } else {
@@ -407,17 +424,20 @@ impl Executor {
         lane: u32,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let (slot, word, value) = (Slot(fields.u8()?), fields.u8()?, fields.u64()?);
+        let (slot, word, value) = (Slot(fields.u8()?), fields.u8()?.into(), fields.u64()?);
         fields.end()?;
         let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
-        let is_word = usize::from(word) < crate::endpoint::RECORD_WORDS;
-        if slot.0 >= seat.endpoint.slots() || !is_word {
-            return Err(HangUp::Garbled);
-        }
-        seat.endpoint.publish(slot, word.into(), value);
-        let record = seat.endpoint.record(seat.endpoint.id().index, slot);
-        self.waits.heed_words(record.plus(u64::from(word) * 8), 1);
+        let said = Publication { slot, word, value };
+        check_publication(&seat.endpoint, said)?;
+        self.publish_for(&seat.endpoint, said);
         Ok(())
+    }
+
+    fn publish_for(&mut self, endpoint: &LeasedEndpoint, said: Publication) {
+        let Publication { slot, word, value } = said;
+        endpoint.publish(slot, word, value);
+        let record = endpoint.record(endpoint.id().index, slot);
+        self.waits.heed_words(record.plus(word as u64 * 8), 1);
     }
 
     fn begin_wait(

@@ -12,18 +12,31 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::waits::{LaneOf, changed_words};
-use crate::endpoint::Nanos;
+use crate::endpoint::{Nanos, Publication};
 use crate::tcp::wire::Patience;
 use crate::verb::{MaskedCas, Verb};
 
 /// A word: its address and its region's number.
 pub(super) type Word = (u64, usize);
 
+/// Verbs of a lane that were understood.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) lane: u32,
+    pub(super) ticket: u32,
+    /// The links of a chain; 0 if it is a single verb.
+    pub(super) count: u8,
+    pub(super) is_signalled: bool,
+    pub(super) only_reads: bool,
+    /// What the lane's record says if the comparison of a single verb fails.
+    pub(super) otherwise: Option<Publication>,
+}
+
 /// A verb that is held back.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lane: LaneOf,
-    pub(super) ticket: u32,
+    pub(super) asked: Asked,
     pub(super) op: MaskedCas<u128>,
     /// When it came.
     pub(super) since: Nanos,

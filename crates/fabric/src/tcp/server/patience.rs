@@ -1,10 +1,8 @@
 //! When verbs are held back ([`super::held_back`]), and when they are executed.
 
 use super::executor::Executor;
-use super::frames::Asked;
 use super::guest::{Guest, Seat};
-use super::held_back::{Held, Word};
-use super::waits::LaneOf;
+use super::held_back::{Asked, Held, Word};
 use crate::addr::Addr;
 use crate::endpoint::{Endpoint, Nanos};
 use crate::error::Garbled;
@@ -17,9 +15,9 @@ impl Executor {
     /// Holds back a verb that would fail now. `false`: it is to be executed.
     pub(super) fn holds_back(
         &mut self,
-        lane: LaneOf,
+        number: usize,
         seat: &Seat,
-        (ticket, patience): (u32, Patience),
+        (asked, patience): (Asked, Patience),
         region: usize,
         fields: Fields<'_>,
     ) -> Result<bool, Garbled> {
@@ -31,12 +29,13 @@ impl Executor {
             Verb::MaskedCas128 { addr, op, .. } => (addr, op),
             _ => return Ok(false),
         };
-        let is_new = matches!(endpoint.begin_verb(ticket, false), Before::Nothing);
+        let is_new = matches!(endpoint.begin_verb(asked.ticket, false), Before::Nothing);
         if !is_new || holds(endpoint, addr, &op) || self.served[region].has_locals() {
             return Ok(false);
         }
         let since = boot_time();
-        let held = Held { lane, ticket, op, since, patience, link: fields.0.to_vec() };
+        let lane = (number, asked.lane);
+        let held = Held { lane, asked, op, since, patience, link: fields.0.to_vec() };
         self.held_back.add((addr.bits(), region), held);
         Ok(true)
     }
@@ -90,9 +89,8 @@ impl Executor {
     }
 
     fn execute_held(&mut self, (_, region): Word, held: &Held, guest: &mut Guest) {
-        let ((number, lane), ticket) = (held.lane, held.ticket);
-        let asked = Asked { lane, ticket, count: 0, is_signalled: true, only_reads: false };
-        let executed = self.execute_links(number, guest, region, asked, Fields(&held.link));
+        let number = held.lane.0;
+        let executed = self.execute_links(number, guest, region, held.asked, Fields(&held.link));
         assert!(executed.is_ok(), "it was understood before it was held back");
     }
 }

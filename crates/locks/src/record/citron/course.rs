@@ -7,14 +7,12 @@ use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Posted, Verb};
 use smallvec::{SmallVec, smallvec};
 
 use super::passes::Passes;
-use super::record::{NextWord, ReachWord, units_word};
 use super::split::{NODES_INLINE, Nodes};
 use super::tree::{Levels, Lies, NODE_BYTES, Node, Tree};
 use super::word::CALL;
 use crate::lock::Tuning;
 use crate::shelf::Shelf;
-use crate::site::Site;
-use crate::slot::{self, Phase};
+use crate::slot::Phase;
 use crate::want::{BlockNumbers, Mode};
 
 /// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor
@@ -284,7 +282,7 @@ pub(super) struct Course {
     pub(super) part: u8,
     /// Whether it does: else others could come for some of them again and again, of which it never
     /// finds all free.
-    one_by_one: bool,
+    pub(super) one_by_one: bool,
     /// How many it takes next then: more than one where it has just seen them free.
     run: u8,
     /// How often others came before it, while it waited for units of the next one.
@@ -298,7 +296,7 @@ pub(super) struct Course {
     /// Of the four leaves below its next node, those of which it has all bits, or may have.
     pub(super) leaves: u8,
     /// Whether it only clears bits of the dead below its node.
-    cleans: bool,
+    pub(super) cleans: bool,
     /// How often an attempt has waited for others, if it is one.
     pub(super) tries: Option<u8>,
     /// Whether it has waited for bits of the next node: others come for them at the same time.
@@ -838,42 +836,6 @@ impl Course {
     /// The nodes that are to count it for what it takes next: for a leaf with its first unit.
     pub(super) fn notified_next(&self) -> impl Iterator<Item = Node> + Clone {
         self.notified_by(self.has).filter(|_| self.part == 0)
-    }
-
-    /// The word of a record that names these units.
-    pub(super) fn units_word(&self) -> u64 {
-        self.plan.said(units_word(&self.units(), self.is_part)).0
-    }
-
-    /// Publishes which units are wanted. The record must say that it has no node.
-    pub(super) fn publish_units<E: Endpoint>(&self, site: &Site<'_, E>) {
-        site.endpoint.publish(site.slot(), slot::PART, self.units_word());
-    }
-
-    /// Publishes where the request stands.
-    pub(super) fn publish<E: Endpoint>(&self, site: &Site<'_, E>, stand: Stand) {
-        let reach = self.reach().with(ReachWord::CLAIMS, stand.claims.into());
-        let ticket = stand.ticket.map_or(0, |ticket| u64::from(ticket) + 1);
-        let next = NextWord::new()
-            .with(NextWord::TICKET, ticket)
-            .with(NextWord::PART, self.part.into())
-            .with(NextWord::SINGLE, self.one_by_one.into())
-            .with(NextWord::LEAVES_OF, self.leaves_of.into())
-            .with(NextWord::LEAVES, (stand.claims && self.leaves != 0).into());
-        site.publish_ticket(stand.phase, self.mode, reach.0, next.0 as u32);
-    }
-
-    /// What its record says of the nodes that it has.
-    pub(super) fn reach(&self) -> ReachWord {
-        ReachWord::new()
-            .with(ReachWord::HAS, self.has as u64)
-            .with(ReachWord::CLEANS, self.cleans.into())
-            .with(ReachWord::TRIES, self.tries.is_some().into())
-            .with(ReachWord::CALLS, self.called.is_some().into())
-            .with(ReachWord::CALLS_UNIT, self.passes.calls.into())
-            .with(ReachWord::BOTH, self.both.into())
-            .with(ReachWord::BEHIND, self.is_behind().into())
-            .with(ReachWord::ASKS, self.asks.into())
     }
 
     /// What an explorer has to tell apart.

@@ -686,7 +686,12 @@ impl Params {
         course.asks = self.is_patient(site, course);
         course.publish(site, stand);
         let posted = match course.asks {
-            true => site.endpoint.post_patiently(verb, course.patience_ns()),
+            true => {
+                // Else one that is stopped before it hears the answer would keep bits of the dead.
+                let waits = Stand { phase: Phase::Waiting, claims: false, ticket: stand.ticket };
+                let otherwise = Some(course.says(site, waits, false));
+                site.endpoint.post_patiently(verb, course.patience_ns(), otherwise)
+            }
             false => site.endpoint.post(verb),
         };
         let completed = site.endpoint.completion(posted).await;

@@ -188,7 +188,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             }
             (_, false) if self.is_held_back(mode) => {
                 let op = enter_outside(&self);
-                self.endpoint.post_patiently(Verb::MaskedCas128 { addr, op, hint }, Nanos::MAX)
+                let verb = Verb::MaskedCas128 { addr, op, hint };
+                self.endpoint.post_patiently(verb, Nanos::MAX, None)
             }
             (seen, false) => {
                 let op = enter_free(&self, mode, seen);

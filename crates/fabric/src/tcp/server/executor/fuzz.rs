@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::addr::{Addr, Slot};
-use crate::endpoint::{RECORD_WORDS, Wait};
+use crate::endpoint::{Publication, RECORD_WORDS, Wait};
 use crate::fuzz::{Fuzzer, executions, within};
 use crate::home::home_id;
 use crate::shm::{Host, Options, Region};
 use crate::tcp::wire::{
-    FRAME_MAX, Fields, MAGIC, PATIENT, Patience, VERSION, body, call, put_ids, put_link, put_watch,
-    request,
+    FRAME_MAX, Fields, MAGIC, PATIENT, Patience, VERSION, body, call, put_ids, put_link,
+    put_publication, put_watch, request,
 };
 use crate::verb::{Link, MaskedCas, MaskedFaa, Verb};
 
@@ -50,9 +50,10 @@ fn verbs(lane: u32, links: &[Link<'_>]) -> Vec<u8> {
     })
 }
 
-fn patient(link: &Link<'_>, patience: Patience) -> Vec<u8> {
+fn patient(link: &Link<'_>, patience: Patience, otherwise: Option<Publication>) -> Vec<u8> {
     body(request::VERBS, |frame| {
         patience.put(frame.u32(0).u32(11).u8(PATIENT));
+        put_publication(frame, otherwise);
         put_link(frame, link);
         frame
     })
@@ -76,6 +77,7 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
     ]
     .map(Link::from)
     .to_vec();
+    let otherwise = Some(Publication { slot: Slot(1), word: 2, value: 3 });
     let ids = [to.endpoint, EndpointId { index: 3, incarnation: 1 }];
     let mut requests: Vec<_> = links.iter().map(|link| verbs(0, &[*link])).collect();
     requests.extend([
@@ -83,9 +85,10 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         attach(1),
         verbs(0, &links),
         verbs(1, &links[..3]),
-        patient(&links[6], Patience::fixed(u64::MAX)),
-        patient(&links[6], Patience { still: 1, at_most: u64::MAX }),
-        patient(&links[0], Patience::fixed(1)),
+        patient(&links[6], Patience::fixed(u64::MAX), None),
+        patient(&links[6], Patience { still: 1, at_most: u64::MAX }, otherwise),
+        patient(&links[4], Patience::fixed(1), otherwise),
+        patient(&links[0], Patience::fixed(1), otherwise),
         body(request::DETACH, |frame| frame.u32(1)),
         body(request::PUBLISH, |frame| frame.u32(0).u8(1).u8(2).u64(3)),
         body(request::WAIT, |frame| {

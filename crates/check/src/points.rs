@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
 use farlock_fabric::{
-    Addr, Endpoint, Link, Message, Nanos, Posted, Publication, Slot, Verb, Wait, WaitState, Woken,
+    Addr, Endpoint, HoldBack, Link, Message, Posted, Slot, Verb, Wait, WaitState, Woken,
 };
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
@@ -307,13 +307,8 @@ impl Hook for Watched {
         self.posted(&verb, || self.inner.post(verb))
     }
 
-    fn post_patiently(
-        &self,
-        verb: Verb<'_>,
-        at_most: Nanos,
-        otherwise: Option<Publication>,
-    ) -> Posted {
-        self.posted(&verb, || self.inner.post_patiently(verb, at_most, otherwise))
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        self.posted(&verb, || self.inner.post_patiently(verb, hold))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

@@ -131,6 +131,23 @@ impl Default for Patience {
     }
 }
 
+/// How a server may hold a verb back ([`Endpoint::post_patiently`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HoldBack {
+    /// For so long at most.
+    pub at_most: Nanos,
+    /// What the poster's record says from then on if the comparison fails in the end, also where
+    /// the poster is stopped before it hears of that: so nobody has to guess whether it has what
+    /// it asked for. A fabric that holds no verbs back need not do so: it answers soon.
+    pub otherwise: Option<Publication>,
+}
+
+impl Default for HoldBack {
+    fn default() -> Self {
+        Self { at_most: Nanos::MAX, otherwise: None }
+    }
+}
+
 /// A client's connection to the fabric: 64-bit verbs, messages, waiting, time and chance.
 pub trait Endpoint: Sized + 'static {
     /// Every verb completes within [`Endpoint::post`]. So [`Posted::Pending`] never comes, and what
@@ -171,20 +188,10 @@ pub trait Endpoint: Sized + 'static {
 
     /// Posts one verb that is of no use if its comparison fails, and that its poster would only
     /// post again. Where a server executes it, and its lane says so, it is held back for a while
-    /// for others to change what is compared, for so long at most: it is slow then, and nothing
-    /// else.
-    ///
-    /// If the comparison fails in the end, the poster's record says `otherwise` from then on, also
-    /// where the poster is stopped before it hears of that: so nobody has to guess whether it has
-    /// what it asked for. A fabric that holds no verbs back need not do so: it answers soon.
+    /// for others to change what is compared: it is slow then, and nothing else.
     #[inline(always)]
-    fn post_patiently(
-        &self,
-        verb: Verb<'_>,
-        at_most: Nanos,
-        otherwise: Option<Publication>,
-    ) -> Posted {
-        let _ = (at_most, otherwise);
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        let _ = hold;
         self.post(verb)
     }
 

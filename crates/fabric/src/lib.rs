@@ -39,8 +39,8 @@ pub mod word;
 pub use addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
 pub use connection::{Connection, Origin, Peer, Tether};
 pub use endpoint::{
-    Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted,
-    Publication, Revoke, SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken,
+    Completion, Endpoint, Envelope, HoldBack, LinkDone, MaskedAtomics, Nanos, Park, Patience,
+    Posted, Publication, Revoke, SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken,
     block_on,
 };
 pub use error::{ConnectError, Fault, Garbled, Malformed, TlsFault, TlsFileFault, chain};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farlock_fabric::tcp::{Closed, Patience, TcpKeeper, TcpLane};
 use farlock_fabric::verb::MaskedCas;
 use farlock_fabric::{
-    Addr, Connection, Endpoint, Posted, Publication, Slot, Ticket, Verb, block_on,
+    Addr, Connection, Endpoint, HoldBack, Posted, Publication, Slot, Ticket, Verb, block_on,
 };
 use tcp_support::{Both, limits};
 
@@ -55,7 +55,7 @@ fn fixed(time: Duration) -> Patience {
 
 fn take_within(e: &Client, addr: Addr, by: u64, patience: Patience) -> Ticket {
     e.be_patient(patience);
-    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), u64::MAX, None) else {
+    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by), HoldBack::default()) else {
         panic!("it takes a round trip")
     };
     block_on(&e.1, e.1.read64(addr)).unwrap();
@@ -102,7 +102,8 @@ fn take_bits(e: &Client, addr: Addr, mask: u64) -> Ticket {
     e.be_patient(fixed(LONG));
     assert!(e.holds_back());
     let op = MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask };
-    let Posted::Pending(ticket) = e.post_patiently(Verb::MaskedCas64 { addr, op }, u64::MAX, None)
+    let Posted::Pending(ticket) =
+        e.post_patiently(Verb::MaskedCas64 { addr, op }, HoldBack::default())
     else {
         panic!("it takes a round trip")
     };
@@ -236,10 +237,11 @@ fn the_record_of_one_that_asked_in_vain_says_so() {
         holder.old()
     };
     let otherwise = Some(Publication { slot: Slot(1), word: 1, value: 6 });
+    let terms = HoldBack { otherwise, ..HoldBack::default() };
     let ask = |patience| {
         waiter.publish(Slot(1), 1, 5);
         waiter.be_patient(fixed(patience));
-        let posted = waiter.post_patiently(taking(word, 1), u64::MAX, otherwise);
+        let posted = waiter.post_patiently(taking(word, 1), terms);
         block_on(&waiter.1, waiter.1.read64(word)).unwrap();
         let Posted::Pending(ticket) = posted else { panic!("it takes a round trip") };
         ticket
@@ -258,7 +260,8 @@ fn the_record_of_one_that_asked_in_vain_says_so() {
     assert_eq!((found(&waiter, ask(LONG)).0, says()), (0, 5));
     // A word that its record does not have ends the connection, as with any that is published.
     let beyond = Publication { slot: Slot(waiter.slots()), word: 1, value: 6 };
-    let posted = waiter.post_patiently(taking(word, 1), u64::MAX, Some(beyond));
+    let hold = HoldBack { otherwise: Some(beyond), ..HoldBack::default() };
+    let posted = waiter.post_patiently(taking(word, 1), hold);
     assert!(block_on(&waiter.0, waiter.completion(posted)).is_err());
 }
 

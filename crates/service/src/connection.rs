@@ -16,9 +16,9 @@ use farlock_fabric::tcp::{
     AtOnce, ClientTls, Patience, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles,
 };
 use farlock_fabric::{
-    Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
-    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Publication, Slot, Tether, Ticket, Verb,
-    Wait, WaitState, WideAtomics, Woken,
+    Addr, ConnectError, Connection, EndpointId, Envelope, Fault, HoldBack, Host, HostOptions,
+    LinkDone, MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Tether, Ticket, Verb, Wait,
+    WaitState, WideAtomics, Woken,
 };
 use farlock_fabric::{Link, shm};
 
@@ -414,9 +414,7 @@ impl farlock_fabric::Endpoint for Lane {
         fn slots(&self) -> u8;
         fn post(&self, verb: Verb<'_>) -> Posted;
         fn post_aside(&self, verb: Verb<'_>) -> Posted;
-        fn post_patiently(
-            &self, verb: Verb<'_>, at_most: Nanos, otherwise: Option<Publication>
-        ) -> Posted;
+        fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted;
         fn holds_back(&self) -> bool;
         fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
         fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted,
-    Publication, Revoke, Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+    Addr, Endpoint, EndpointId, Envelope, Fault, HoldBack, Link, LinkDone, MaskedAtomics, Nanos,
+    Posted, Revoke, Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
 };
 use rand_xoshiro::rand_core::Rng;
 
@@ -62,8 +62,8 @@ impl Endpoint for SimEndpoint {
     }
 
     #[inline]
-    fn post_patiently(&self, verb: Verb<'_>, _: Nanos, otherwise: Option<Publication>) -> Posted {
-        self.shared.core.borrow_mut().post_patiently(self.id, &verb, otherwise)
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        self.shared.core.borrow_mut().post_patiently(self.id, &verb, hold.otherwise)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, Publication, Revoke,
+    Endpoint, Envelope, HoldBack, LinkDone, MaskedAtomics, Nanos, Park, Posted, Revoke,
     SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
@@ -39,13 +39,8 @@ macro_rules! delegated {
 
             /// The same.
             #[inline(always)]
-            fn post_patiently(
-                &self,
-                verb: Verb<'_>,
-                at_most: Nanos,
-                otherwise: Option<Publication>,
-            ) -> Posted {
-                let _ = (at_most, otherwise);
+            fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+                let _ = hold;
                 Hook::post(self, verb)
             }
 
@@ -69,13 +64,8 @@ macro_rules! delegated {
             }
 
             #[inline(always)]
-            fn post_patiently(
-                &self,
-                verb: Verb<'_>,
-                at_most: Nanos,
-                otherwise: Option<Publication>,
-            ) -> Posted {
-                Hook::post_patiently(self, verb, at_most, otherwise)
+            fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+                Hook::post_patiently(self, verb, hold)
             }
 
             $(#[inline(always)]

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::{
-    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, Message, Nanos, Posted, Publication,
-    Slot, Ticket, Verb, Wait, WaitState, Woken,
+    Endpoint, EndpointId, Envelope, Fault, HoldBack, Link, LinkDone, Message, Nanos, Posted, Slot,
+    Ticket, Verb, Wait, WaitState, Woken,
 };
 
 /// A mistake. Each method is a place where it can be made; what is not overridden is right.
@@ -120,13 +120,8 @@ impl<E: Endpoint> Hook for Tampered<E> {
         self.posted(verb, |verb| self.inner.post(verb))
     }
 
-    fn post_patiently(
-        &self,
-        verb: Verb<'_>,
-        at_most: Nanos,
-        otherwise: Option<Publication>,
-    ) -> Posted {
-        self.posted(verb, |verb| self.inner.post_patiently(verb, at_most, otherwise))
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        self.posted(verb, |verb| self.inner.post_patiently(verb, hold))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::lane::TcpLane;
-use crate::endpoint::{Nanos, Posted, Publication, Ticket};
+use crate::endpoint::{HoldBack, Nanos, Posted, Ticket};
 use crate::error::Fault;
 use crate::hook::Hook;
 use crate::tcp::clock::boot_time;
@@ -78,13 +78,8 @@ impl Hook for AtOnce {
         posted
     }
 
-    fn post_patiently(
-        &self,
-        verb: Verb<'_>,
-        at_most: Nanos,
-        otherwise: Option<Publication>,
-    ) -> Posted {
-        self.unless_deferred(crate::Endpoint::post_patiently(&self.lane, verb, at_most, otherwise))
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        self.unless_deferred(crate::Endpoint::post_patiently(&self.lane, verb, hold))
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

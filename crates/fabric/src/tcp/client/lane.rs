@@ -12,8 +12,8 @@ use super::ticket;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::connection::Tether;
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, Publication,
-    RECORD_WORDS, SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
+    Endpoint, Envelope, HoldBack, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted,
+    Publication, RECORD_WORDS, SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::{Fault, Garbled};
 use crate::hook::Hook;
@@ -497,16 +497,11 @@ impl Endpoint for TcpLane {
         self.post_all(&[verb.into()], false)
     }
 
-    fn post_patiently(
-        &self,
-        verb: Verb<'_>,
-        at_most: Nanos,
-        otherwise: Option<Publication>,
-    ) -> Posted {
-        let patience = self.patience.get().min(Patience::fixed(at_most));
+    fn post_patiently(&self, verb: Verb<'_>, hold: HoldBack) -> Posted {
+        let patience = self.patience.get().min(Patience::fixed(hold.at_most));
         match (patience.still, self.refusal(), verb) {
             (1.., None, Verb::MaskedCas64 { .. } | Verb::MaskedCas128 { .. }) => {
-                let asks = Some((patience, otherwise));
+                let asks = Some((patience, hold.otherwise));
                 self.post_as(&[verb.into()], ticket::PATIENT, PATIENT, asks)
             }
             _ => self.post(verb),

@@ -2,7 +2,7 @@
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::{
-    Addr, Endpoint, Fault, MaskedCas, MaskedFaa, Nanos, Posted, Verb, Wait, WideAtomics,
+    Addr, Endpoint, Fault, HoldBack, MaskedCas, MaskedFaa, Nanos, Posted, Verb, Wait, WideAtomics,
 };
 
 use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
@@ -690,7 +690,8 @@ impl Params {
                 // Else one that is stopped before it hears the answer would keep bits of the dead.
                 let waits = Stand { phase: Phase::Waiting, claims: false, ticket: stand.ticket };
                 let otherwise = Some(course.says(site, waits, false));
-                site.endpoint.post_patiently(verb, course.patience_ns(), otherwise)
+                let hold = HoldBack { at_most: course.patience_ns(), otherwise };
+                site.endpoint.post_patiently(verb, hold)
             }
             false => site.endpoint.post(verb),
         };

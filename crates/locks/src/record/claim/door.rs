@@ -5,7 +5,7 @@
 //! the count, so at most `bypass` newcomers pass between two waiters, and no word need say how many
 //! have.
 
-use farlock_fabric::{MaskedCas, Nanos, Posted, Verb, Wait, WideAtomics};
+use farlock_fabric::{HoldBack, MaskedCas, Nanos, Posted, Verb, Wait, WideAtomics};
 
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
@@ -189,7 +189,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             (_, false) if self.is_held_back(mode) => {
                 let op = enter_outside(&self);
                 let verb = Verb::MaskedCas128 { addr, op, hint };
-                self.endpoint.post_patiently(verb, Nanos::MAX, None)
+                self.endpoint.post_patiently(verb, HoldBack::default())
             }
             (seen, false) => {
                 let op = enter_free(&self, mode, seen);

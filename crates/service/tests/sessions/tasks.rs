@@ -96,6 +96,34 @@ fn relay(mut from: TcpStream, mut to: TcpStream, count: &AtomicUsize, gate: &Mut
     }
 }
 
+/// A client that gives answers up after ten milliseconds says anew what it kept back for them.
+const WITHIN: Duration = Duration::from_millis(5);
+
+/// How many sends it takes where each of these locks is asked for at a time of its own and no
+/// answer comes; none if this machine stood still meanwhile.
+fn sends_unanswered(locks: &[Lock], sends: &AtomicUsize, answers: &Mutex<()>) -> Option<usize> {
+    let held_back = answers.lock().unwrap();
+    let mut asked: Vec<_> = locks.iter().map(|lock| Box::pin(lock.exclusive().acquire())).collect();
+    let (before, begun) = (sends.load(Ordering::SeqCst), Instant::now());
+    for acquire in &mut asked {
+        assert!(poll_times(acquire.as_mut(), 4).is_none());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let took = begun.elapsed();
+    // The first is sent by itself, and what lay at the latest when it is given up.
+    let count = || sends.load(Ordering::SeqCst) - before;
+    while count() < 2 && begun.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let sent = count();
+    drop(held_back);
+    for acquire in asked {
+        block_on(block_on(acquire).unwrap().release()).unwrap();
+    }
+    (took < WITHIN).then_some(sent)
+}
+
 /// Tasks ask at times of their own. What is asked while a verb is on its way waits for its answer,
 /// or a moment, so that it is sent in one go.
 #[test]
@@ -121,19 +149,8 @@ fn what_tasks_ask_while_a_verb_is_on_its_way_travels_together() {
     for lock in &locks {
         lock.exclusive().blocking().unwrap().release().blocking().unwrap();
     }
-    let held_back = ANSWERS.lock().unwrap();
-    let mut asked: Vec<_> = locks.iter().map(|lock| Box::pin(lock.exclusive().acquire())).collect();
-    let before = SENDS.load(Ordering::SeqCst);
-    for acquire in &mut asked {
-        assert!(poll_times(acquire.as_mut(), 4).is_none());
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    let sends = SENDS.load(Ordering::SeqCst) - before;
-    drop(held_back);
-    for acquire in asked {
-        drop(block_on(acquire).unwrap());
-    }
+    let mut rounds = (0..200).map(|_| sends_unanswered(&locks, &SENDS, &ANSWERS));
+    let sends = rounds.find_map(|sends| sends).expect("this machine stands still less often");
     assert!((2..=8).contains(&sends), "{sends} sends for 16 verbs");
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 
 use crate::error::ConnectError;
 
@@ -57,6 +57,12 @@ impl PrivateDir {
     /// Another handle of the same directory.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
+
+    /// Whether files can be made in it, by its rights and its mount. Its disk may be full.
+    pub(super) fn check_writable(&self) -> Result<(), ConnectError> {
+        rustix::fs::accessat(&self.fd, ".", Access::WRITE_OK, AtFlags::empty())
+            .map_err(|error| io_error("write to", &self.path, error.into()))
     }
 
     /// The names of all that is in it, but for those that are no text.

@@ -127,7 +127,7 @@ pub(super) fn repair(
     }
 }
 
-/// Whether a directory keeps what is drawn for region `name`, or can: else the clock has to do.
+/// Whether a directory keeps what is drawn for region `name`: else the clock has to do.
 ///
 /// # Errors
 /// Why it cannot.
@@ -137,7 +137,7 @@ pub(super) fn check(
 ) -> Result<(), ConnectError> {
     let state = state?;
     if kept(&state, name)?.is_some() {
-        return Ok(());
+        return state.check_writable();
     }
     // Of no region: none has a name that begins so. Others may be trying it too.
     let tried = format!(".{name}.tried");

@@ -30,8 +30,9 @@ const CONTAINERS: [(&str, &str, &str, i32, &str); 9] = [
     ("no environment", "mount -t tmpfs none /dev/shm", "env -i ", 0, "held"),
 ];
 
-#[test]
-fn a_container_is_enough_or_told_what_it_lacks() {
+/// What a script says and how it ends that has mounts of its own and is root there; `None` where
+/// this user may not have any.
+fn unshared(script: &str) -> Option<(i32, String, String)> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
@@ -39,18 +40,38 @@ fn a_container_is_enough_or_told_what_it_lacks() {
     };
     if !unshare("mount -t tmpfs none /dev/shm").is_ok_and(|output| output.status.success()) {
         println!("SKIP containers: unshare makes none for this user");
-        return;
+        return None;
     }
+    Some(ended(unshare(script).unwrap()))
+}
+
+#[test]
+fn a_container_is_enough_or_told_what_it_lacks() {
     let farlock = env!("CARGO_BIN_EXE_farlock");
     for (what, set_up, with, status, says) in CONTAINERS {
         let script = format!("{set_up}; {with}{farlock} lock t -- /bin/echo held");
-        let (ended_with, printed, said) = ended(unshare(&script).unwrap());
+        let Some((ended_with, printed, said)) = unshared(&script) else { return };
         let is_told = printed.contains(says) || said.contains(says);
         assert!(ended_with == status && is_told, "{what}: {ended_with} {printed}{said}");
         assert!(status == 0 || said.contains("hint: "), "{what}: {said}");
         let lines = said.lines().filter(|line| line.starts_with("farlock: ")).count();
         assert!(lines == usize::from(status != 0), "{what}: {said}");
     }
+}
+
+/// Tokens were kept there, and a next region could not keep its own.
+#[test]
+fn a_state_directory_that_became_read_only_is_said() {
+    let farlock = env!("CARGO_BIN_EXE_farlock");
+    let script = format!(
+        "mount -t tmpfs none /dev/shm; mount -t tmpfs none /mnt; mkdir -m 700 /mnt/state; \
+         export FARLOCK_STATE_DIR=/mnt/state; {farlock} lock t -- /bin/echo before; \
+         mount -o remount,ro /mnt; {farlock} lock t -- /bin/echo after"
+    );
+    let Some((status, printed, said)) = unshared(&script) else { return };
+    assert_eq!((status, printed.as_str()), (0, "before\nafter\n"), "{said}");
+    assert_eq!(said.matches("FARLOCK_STATE_DIR keeps nothing").count(), 1, "{said}");
+    assert!(said.contains("Read-only"), "{said}");
 }
 
 /// A host of its own, as far as its name and its processes go, or this one; ended with the test.

@@ -331,3 +331,34 @@ fn a_waiter_that_is_stopped_as_it_asks_for_a_range_keeps_no_unit_of_the_dead() {
     let granted = rounds.into_iter().filter(|table| is_granted(table)).count();
     assert!(granted >= 2, "{granted} of {}", rounds.len());
 }
+
+/// What it was waiting for when it was stopped has come by the time it goes on. It took the time in
+/// which it did not run for silence of the server, gave its connection up, and was lost with that;
+/// and the server, which saw only that the connection had ended, kept its place for a lease.
+#[test]
+fn a_waiter_that_was_stopped_for_long_goes_on() {
+    /// Longer than a client waits for an answer.
+    const LONG: Duration = Duration::from_millis(10_500);
+    const WAITERS: usize = 12;
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &[]);
+    let tables: Vec<String> = (0..WAITERS).map(|number| format!("t{number}")).collect();
+    let session = server.session();
+    let held = tables.iter().map(|table| session.range(table).exclusive(0..10).blocking().unwrap());
+    let held: Vec<_> = held.collect();
+    let waiters = tables.iter().map(|table| {
+        let words = ["lock", "--server", &server.address, "-r", "0:10", table, "--", "true"];
+        stage.farlock(&words).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let waiters: Vec<Child> = waiters.collect();
+    stage.until_waiting(WAITERS);
+    // Many of them are stopped while they await an answer: they ask again and again.
+    waiters.iter().for_each(|waiter| stage.stop(pid(waiter)));
+    std::thread::sleep(LONG);
+    drop(held);
+    waiters.iter().for_each(|waiter| kill(pid(waiter), Signal::CONT));
+    for waiter in waiters {
+        let (status, _, said) = stage::ended(waiter.wait_with_output().unwrap());
+        assert_eq!((status, said.as_str()), (0, ""));
+    }
+}

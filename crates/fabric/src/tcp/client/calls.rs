@@ -10,11 +10,10 @@ use super::greeting::{self, declined_or_garbled, greet};
 use super::inbox::Inbox;
 use crate::addr::{Addr, EndpointId};
 use crate::connection::{Peer, Teller, Tether};
-use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
 use crate::home::Home;
 use crate::tcp::clock::boot_time;
-use crate::tcp::silence::keep_alive;
+use crate::tcp::silence::{Silence, keep_alive};
 use crate::tcp::wire::{Fields, Framing, MAGIC, VERSION, call, reply, request};
 
 /// How long a server may take to answer a call.
@@ -52,8 +51,7 @@ impl Channel {
             put_home(frame, &owner.home);
             frame.text(&owner.label);
         });
-        let until = boot_time() + PATIENCE.as_nanos() as Nanos;
-        let answer = self.answer(inbox, bell, epoch, (until, true))?;
+        let answer = self.answer(inbox, bell, epoch, (&mut silence(PATIENCE), true))?;
         self.read_answer(&answer, reply::ATTACHED, |fields| {
             let id = fields.id()?;
             if id.is_somebody() { Ok(id) } else { Err(Garbled("an endpoint in it is nobody")) }
@@ -79,15 +77,15 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
     }
 
-    /// What a tether of this lane is to say. With a time it is asked once, until then at the
-    /// latest; the thread that seeks other connections does not wait for one here.
-    fn tether_secret(&self, lane: u32, until: Option<Nanos>) -> Result<u128, ConnectError> {
+    /// What a tether of this lane is to say. With a patience it is asked once, within that; the
+    /// thread that seeks other connections does not wait for one here.
+    fn tether_secret(&self, lane: u32, patience: Option<Duration>) -> Result<u128, ConnectError> {
         let question = |frame: &mut Framing<'_>| {
             frame.u8(call::TETHER).u32(lane);
         };
-        let answer = match until {
+        let answer = match patience {
             None => self.ask(question)?,
-            Some(until) => self.ask_until((until, false), question)?,
+            Some(patience) => self.ask_within((&mut silence(patience), false), question)?,
         };
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
@@ -113,8 +111,7 @@ impl Channel {
     /// Every process that had a tether of this lane by an earlier server has this one, or is gone.
     /// Where that is not heard, the next one knows of this one no better.
     fn tell_tied(&self, lane: u32, secret: u128) {
-        let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
-        let told = self.ask_until((until, false), |frame| {
+        let told = self.ask_within((&mut silence(self.patience()), false), |frame| {
             frame.u8(call::TIED).u32(lane).u128(secret);
         });
         drop(told);
@@ -125,8 +122,7 @@ impl Channel {
     pub(super) fn tie_again(&self) -> bool {
         let all = self.ties.all().clone();
         all.into_iter().all(|(lane, tether)| {
-            let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
-            let secret = self.tether_secret(lane, Some(until));
+            let secret = self.tether_secret(lane, Some(self.patience()));
             let fd = |secret| Ok((self.tether_by(secret, self.patience())?, secret));
             match secret.and_then(fd) {
                 Ok((fd, secret)) => tether.replace(fd, secret),
@@ -158,8 +154,8 @@ impl Channel {
 
     /// Has the server take this client for alive for another lease. The thread that asks for that
     /// seeks another connection where one broke, so it does not wait for one here.
-    pub(super) fn ask_to_renew(&self, until: Nanos) -> Result<(), ConnectError> {
-        let answer = self.ask_until((until, false), |frame| {
+    pub(super) fn ask_to_renew(&self, patience: Duration) -> Result<(), ConnectError> {
+        let answer = self.ask_within((&mut silence(patience), false), |frame| {
             frame.u8(call::RENEW);
         })?;
         self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
@@ -185,37 +181,37 @@ impl Channel {
 
     /// Asks again where the connection broke before the answer came.
     fn ask(&self, question: impl Fn(&mut Framing<'_>)) -> Result<Vec<u8>, ConnectError> {
-        let until = boot_time() + PATIENCE.as_nanos() as Nanos;
+        let mut silent = silence(PATIENCE);
         loop {
-            match self.ask_until((until, true), &question) {
+            match self.ask_within((&mut silent, true), &question) {
                 Err(ConnectError::HungUp { .. }) if !self.is_over() => {}
                 answer => return answer,
             }
         }
     }
 
-    fn ask_until(
+    fn ask_within(
         &self,
-        until: (Nanos, bool),
+        silence: (&mut Silence, bool),
         question: impl Fn(&mut Framing<'_>),
     ) -> Result<Vec<u8>, ConnectError> {
         let bell = Unparker::default();
         let (number, inbox) = (self.number(), Arc::new(Inbox::of(0, bell.clone())));
         self.enter(number, &inbox);
         let epoch = self.say(request::CALL, |frame| question(frame.u32(number)));
-        let answer = self.answer(&inbox, &bell, epoch, until);
+        let answer = self.answer(&inbox, &bell, epoch, silence);
         self.leave(number);
         answer
     }
 
-    /// The frame that answers what was said after the connection had broken so often, until a time
-    /// at the latest, and where there is no connection perhaps by another one.
+    /// The frame that answers what was said after the connection had broken so often, unless the
+    /// silence is over before, and where there is no connection perhaps by another one.
     fn answer(
         &self,
         inbox: &Inbox,
         bell: &Unparker,
         epoch: u32,
-        (until, by_another): (Nanos, bool),
+        (silence, by_another): (&mut Silence, bool),
     ) -> Result<Vec<u8>, ConnectError> {
         self.flush();
         loop {
@@ -224,7 +220,7 @@ impl Channel {
                 return Ok(answer);
             }
             let is_over = state.is_over || state.epoch != epoch || !by_another && self.is_broken();
-            let is_late = boot_time() >= until;
+            let is_late = silence.is_over(boot_time());
             drop(state);
             let server = self.server.clone();
             if is_over {
@@ -236,7 +232,7 @@ impl Channel {
             // A server that is silent is no reason to take this process for one that does not run.
             self.note_running();
             let notes_at = boot_time() + self.lease().length / 8;
-            self.sleep(bell, Some(until.min(notes_at)), false);
+            self.sleep(bell, Some(silence.looks_at().min(notes_at)), false);
         }
     }
 
@@ -260,6 +256,11 @@ impl Channel {
         fields.end().map_err(garbled)?;
         Ok(value)
     }
+}
+
+/// One that begins now, and is borne for so long.
+fn silence(patience: Duration) -> Silence {
+    Silence::within(patience, boot_time())
 }
 
 /// Writes a peer for display.

@@ -565,10 +565,10 @@ impl Channel {
         let (asked_at, valid_for) = (boot_time(), self.valid_for());
         // Where the end of the connection is the client's it is not ended lightly.
         let patience = match lease.is_by_connection {
-            true => ANSWER_PATIENCE.as_nanos() as Nanos,
-            false => valid_for.min(lease.length / 4),
+            true => ANSWER_PATIENCE,
+            false => Duration::from_nanos(valid_for.min(lease.length / 4)),
         };
-        match self.ask_to_renew(asked_at + patience) {
+        match self.ask_to_renew(patience) {
             Ok(()) => {
                 self.valid_until.fetch_max(lease.until(asked_at), Ordering::SeqCst);
                 lease.renews_at(asked_at)

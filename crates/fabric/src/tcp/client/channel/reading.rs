@@ -13,6 +13,7 @@ use crate::tcp::client::bell::Unparker;
 use crate::tcp::client::inbox::Wakes;
 use crate::tcp::client::looker::LEAVES;
 use crate::tcp::clock::boot_time;
+use crate::tcp::silence::Silence;
 
 impl Channel {
     /// Takes what has come, if no other thread is about to.
@@ -141,8 +142,8 @@ impl Channel {
         (bell, limit): (&Unparker, Option<Nanos>),
         mut look: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let patience = || boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
-        let mut until = patience();
+        let silence = || Silence::within(ANSWER_PATIENCE, boot_time());
+        let mut silent = silence();
         let (mut was_rung, mut is_next) = (false, false);
         let found = loop {
             if let Some(found) = look() {
@@ -167,14 +168,15 @@ impl Channel {
                     break found;
                 }
             } else {
-                let at = limit.map_or(until, |limit| limit.min(until));
+                let looks_at = silent.looks_at();
+                let at = limit.map_or(looks_at, |limit| limit.min(looks_at));
                 let (rang, is_passed_on) = self.read_or_sleep(bell, Some(at), false);
                 was_rung |= rang;
                 is_next |= is_passed_on;
-                if boot_time() >= until {
+                if silent.is_over(boot_time()) {
                     self.give_up();
                     // Another connection has as long.
-                    until = patience();
+                    silent = silence();
                 }
             }
         };

@@ -17,7 +17,9 @@ use farlock_fabric::{
     Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
     Wait, Woken, block_on,
 };
-use frames::{attach, attach_as, attached, framed, hello, hello_from, own_home, read_frame};
+use frames::{
+    attach, attach_as, attached, framed, hello, hello_by, hello_from, own_home, read_frame,
+};
 use tcp_support::support::TestDir;
 #[cfg(feature = "tls")]
 use tcp_support::tls_support;
@@ -597,6 +599,29 @@ fn the_end_of_a_tunnel_is_not_that_of_its_client() {
             std::thread::yield_now();
         }
     }
+}
+
+/// A client of this host gave its connection up, as one does that was stopped for long, and ended
+/// instead of coming back. It was listed, and in the way, until its lease ended.
+#[test]
+fn a_process_that_ends_after_its_connection_is_dead_at_once() {
+    let both = Both::within("tcp-ends-later", limits(Duration::from_secs(60), Closed::Auto));
+    let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut stream = TcpStream::connect(&both.address).unwrap();
+    let hello = hello_by("any", own_home(), stream.local_addr().unwrap().port());
+    stream.write_all(&[hello, attach_as(process.id(), 0)].concat()).unwrap();
+    let id = attached(&mut stream);
+    drop(stream);
+    // One that comes behind it is served after it.
+    drop(both.there());
+    assert!(both.region.is_alive(id), "it may come back");
+    process.kill().unwrap();
+    let killed = Instant::now();
+    while both.region.is_alive(id) {
+        assert!(killed.elapsed() < SOON, "its lease keeps it");
+        std::thread::yield_now();
+    }
+    process.wait().unwrap();
 }
 
 /// A client that finds a server slow gives its connection up and comes by another one: the end of

@@ -4,6 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+#[cfg(feature = "tcp")]
+use std::os::fd::OwnedFd;
+
+#[cfg(feature = "tcp")]
+use rustix::process::{PidfdFlags, pidfd_open};
 #[cfg(any(feature = "tcp", test))]
 use rustix::{
     io::Errno,
@@ -76,6 +81,13 @@ impl Process {
         let is_another = |ticks| self.started_ticks != 0 && ticks != self.started_ticks;
         stat.started_ticks().is_some_and(is_another)
             || stat.has_ended() && !has_running_threads(self.pid)
+    }
+
+    /// A descriptor that can be read once it has ended, if the system gives one.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        pidfd_open(pid, PidfdFlags::empty()).ok()
     }
 }
 

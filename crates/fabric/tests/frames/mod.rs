@@ -17,8 +17,14 @@ pub(crate) fn hello(region: &str) -> Vec<u8> {
 
 /// From a client of this home, which says no port: it comes by a tunnel.
 pub(crate) fn hello_from(region: &str, home: u128) -> Vec<u8> {
+    hello_by(region, home, 0)
+}
+
+/// From a client of this home, which came from this port.
+pub(crate) fn hello_by(region: &str, home: u128, port: u16) -> Vec<u8> {
     let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
-    let body = [&[1][..], b"farlock\x01", &[11, 0], &length, region.as_bytes(), &home, &[0; 2]];
+    let (name, port) = (region.as_bytes(), port.to_le_bytes());
+    let body = [&[1][..], b"farlock\x01", &[11, 0], &length, name, &home, &port];
     framed(&body.concat())
 }
 

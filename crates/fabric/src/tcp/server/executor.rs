@@ -368,6 +368,7 @@ impl Executor {
         let (comes_back, is_of_this_home) = (None, false);
         Guest {
             stream,
+            process: None,
             input,
             region,
             seats,
@@ -388,6 +389,9 @@ impl Executor {
     /// Serves what one client sent, and sends what lies for it.
     fn serve(&mut self, number: usize, flags: epoll::EventFlags) {
         let Some(mut guest) = self.guests.get_mut(number).and_then(Option::take) else { return };
+        if guest.is_away() {
+            return self.leave_if_gone(number, guest);
+        }
         if flags.contains(epoll::EventFlags::OUT) {
             self.touch(number);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, Waker};
 
 use rustix::net::RecvFlags;
@@ -22,6 +23,8 @@ const CHAINS_KEPT: usize = 4;
 pub(super) struct Guest {
     /// `None` while it is away.
     pub(super) stream: Option<Stream>,
+    /// Its process, where that alone can tell that it has ended while it is away.
+    pub(super) process: Option<OwnedFd>,
     /// What came and is not a whole frame yet.
     pub(super) input: Vec<u8>,
     /// Which region it uses, by its number, once it has said so.
@@ -99,6 +102,12 @@ impl Guest {
     pub(super) fn is_seen_to_be_gone(&self) -> bool {
         let is_gone = |seat: &Seat| seat.endpoint.shown_process().is_gone();
         self.is_of_this_home && self.seats.values().next().is_some_and(is_gone)
+    }
+
+    /// Its process, to be watched for its end, unless that is seen already or cannot be.
+    pub(super) fn living_process(&self) -> Option<OwnedFd> {
+        let seat = self.seats.values().next().filter(|_| !self.is_seen_to_be_gone())?;
+        seat.endpoint.shown_process().open()
     }
 
     /// Its lease begins anew.

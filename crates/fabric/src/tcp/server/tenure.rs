@@ -1,13 +1,15 @@
 //! How long clients live: leases, connections that break, and clients that come back.
 //!
 //! A client whose connection is over is away: its lease or its tethers keep its endpoints, until it
-//! comes back by its secret, or time is up. When the server ends it leaves all endpoints as they
-//! are, and the next one finds their clients away.
+//! comes back by its secret, or time is up, or its process, if it is one of this host, is seen to
+//! end. When the server ends it leaves all endpoints as they are, and the next one finds their
+//! clients away.
 
 use rustix::event::epoll;
 
 use super::executor::Executor;
 use super::guest::{Guest, Out, Seat, Tethered};
+use super::limits::Closed;
 use super::served::Served;
 use crate::addr::Slot;
 use crate::endpoint::{Endpoint, Nanos};
@@ -37,7 +39,12 @@ impl Executor {
             self.part(number, guest);
             return self.let_go(tethered);
         }
-        guest.lease.is_by_connection = guest.is_ended_by_connection(self.limits.closed);
+        let closed = self.limits.closed;
+        guest.process = None;
+        if guest.lease.is_by_connection && closed == Closed::Auto {
+            self.watch_process(number, &mut guest);
+        }
+        guest.lease.is_by_connection = guest.is_ended_by_connection(closed);
         if guest.lease.is_by_connection {
             self.detach_if(number, &mut guest, |seat| !seat.is_tethered() && !seat.is_in_doubt());
             guest.seats.values().for_each(|seat| seat.endpoint.show_orphaned());
@@ -45,6 +52,25 @@ impl Executor {
             guest.lease.is_by_connection = !guest.seats.values().any(Seat::is_in_doubt);
         }
         self.await_lease(number, guest);
+    }
+
+    /// The connection of a client ended that had nothing between. Where its process lives that may
+    /// end later without coming back, and nothing else tells then that it has.
+    fn watch_process(&self, number: usize, guest: &mut Guest) {
+        guest.process = guest.living_process().filter(|process| {
+            let data = epoll::EventData::new_u64(number as u64);
+            // Once: it says so all the time. What cannot be watched says nothing, its lease ends.
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+            epoll::add(&self.epoll, process, data, flags).is_ok()
+        });
+    }
+
+    /// The process of a client that is away has ended.
+    pub(super) fn leave_if_gone(&mut self, number: usize, guest: Guest) {
+        match guest.process.is_some() && guest.is_ended_by_connection(self.limits.closed) {
+            true => self.leave(number, guest),
+            false => self.guests[number] = Some(guest),
+        }
     }
 
     /// The connection of a client whose certificate is not taken any more is ended here. That says
@@ -211,7 +237,7 @@ impl Executor {
         let data = epoll::EventData::new_u64(away as u64);
         // What cannot be watched says nothing: its lease ends.
         let _ = epoll::modify(&self.epoll, &stream, data, epoll::EventFlags::IN);
-        guest.stream = Some(stream);
+        (guest.stream, guest.process) = (Some(stream), None);
         guest.lease.is_by_connection = come.lease.is_by_connection;
         guest.is_of_this_home = come.is_of_this_home;
         guest.unnamed = guest.seats.keys().copied().collect();

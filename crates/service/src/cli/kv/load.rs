@@ -10,6 +10,7 @@ use farlock::text::shown;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::lines::{self, End, Line, Sum};
+use super::unnamed::Unnamed;
 use super::whole::Whole;
 use crate::cli::inherited::input_is_open;
 use crate::cli::report::{Exit, Failure, say, written};
@@ -238,33 +239,15 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
                 let check = |outcome: io::Result<()>| outcome.map_err(failed);
                 return write_pairs(store, &mut output, check)?.end();
             }
-            // It has its name when it is whole: a file that was there is not lost before. One that
-            // is named by a link is replaced where it lies.
-            let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-            let dir = dir.unwrap_or(Path::new("."));
-            let name = path.file_name().unwrap_or_default();
-            let mut new = name.to_owned();
-            new.push(format!(".{}.new", std::process::id()));
-            let new = dir.join(new);
-            let write = || {
-                let file = File::create_new(&new).map_err(failed)?;
-                if let Some(old) = &old {
-                    file.set_permissions(old.permissions()).map_err(failed)?;
-                }
-                let mut output = BufWriter::with_capacity(1 << 16, file);
-                let whole = write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
-                let file = output.into_inner().map_err(|error| failed(error.into_error()))?;
-                file.sync_all().map_err(failed)?;
-                std::fs::rename(&new, path).map_err(failed)?;
-                Ok(whole)
-            };
-            write()
-                .inspect_err(|_: &Failure| {
-                    // What is half written is of no use.
-                    let _ = std::fs::remove_file(&new);
-                })?
-                .end()
+            let mut new = Unnamed::at(path).map_err(failed)?;
+            if let Some(old) = &old {
+                new.file.set_permissions(old.permissions()).map_err(failed)?;
+            }
+            let mut output = BufWriter::with_capacity(1 << 16, &mut new.file);
+            let whole = write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
+            drop(output);
+            new.name().map_err(failed)?;
+            whole.end()
         }
     }
 }

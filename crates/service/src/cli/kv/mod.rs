@@ -6,6 +6,7 @@ mod load;
 mod refused;
 mod scan;
 mod several;
+mod unnamed;
 mod watch;
 mod whole;
 mod written;

@@ -6,7 +6,7 @@ use farlock_fabric::{Endpoint as _, Slot};
 
 use super::Kv;
 use super::error::KvError;
-use super::hub::Hub;
+use super::hub::{Hub, Owning};
 use super::part::Part;
 use super::value::{Owner, Term};
 use super::wish::{self, Wish};
@@ -49,7 +49,11 @@ impl Kv {
     ) -> Result<bool, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         let (part, term) = self.owned(key)?;
-        part.change(key, None, wish::insert(value, term))
+        let inserted = part.change(key, None, wish::insert(value, term));
+        if matches!(inserted, Ok(false)) {
+            part.hub.owning().has_not(key);
+        }
+        inserted
     }
 
     /// The part that has this key, and until when its value lasts there that ends with its owner.
@@ -71,7 +75,7 @@ impl Part {
         }
         let keys = std::mem::take(&mut owning.keys);
         let owner = owning.owner.as_ref().map(|(_, owner)| *owner);
-        for key in keys {
+        for key in keys.into_keys() {
             // What fails here is found dead by others.
             let _ = self.change(&key, None, |old| {
                 Ok(match old {
@@ -97,9 +101,47 @@ impl Hub {
                 owner
             }
         };
-        if !owning.keys.contains(key) {
-            owning.keys.insert(key.to_vec());
-        }
+        owning.is_to_have(key);
         Ok(owner)
+    }
+}
+
+impl Owning {
+    /// This key is given a value that ends with the owner.
+    fn is_to_have(&mut self, key: &[u8]) {
+        match self.keys.get_mut(key) {
+            Some(times) => *times += 1,
+            None => drop(self.keys.insert(key.to_vec(), 1)),
+        }
+    }
+
+    /// It had another value, and was not.
+    fn has_not(&mut self, key: &[u8]) {
+        let Some(times) = self.keys.get_mut(key) else { return };
+        *times -= 1;
+        if *times == 0 {
+            self.keys.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that seeks keys that nobody has yet would remember all that others have.
+    #[test]
+    fn a_key_that_has_another_value_is_not_remembered() {
+        let mut owning = Owning::default();
+        owning.is_to_have(b"a");
+        owning.is_to_have(b"b");
+        // Another thread was quicker with the one, another process with the other.
+        owning.is_to_have(b"a");
+        owning.has_not(b"a");
+        owning.has_not(b"b");
+        assert!(owning.keys.keys().eq([b"a"]));
+        // By the last handle that is dropped they are taken away.
+        owning.keys.clear();
+        owning.has_not(b"a");
     }
 }

@@ -1,6 +1,6 @@
 //! A store as one session sees it: its region, and the thread that keeps the places of its handles.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,8 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 pub(super) struct Owning {
     pub(super) owner: Option<(Lane, Owner)>,
-    pub(super) keys: BTreeSet<Vec<u8>>,
+    /// How often each of them was given a value so, or is being given one.
+    pub(super) keys: BTreeMap<Vec<u8>, usize>,
 }
 
 /// The region of a store of this name: a file of its own beside the regions of locks, so that it

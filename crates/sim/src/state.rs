@@ -201,7 +201,10 @@ fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
     let way = u64::from(tear.down) << 1 | u64::from(tear.torn);
     let progress = u64::from(tear.served) << 8 | u64::from(tear.origin) << 24 | way << 62;
     let open = u64::from(flight.chain.unserved) << 40 | u64::from(flight.chain.open_reads) << 52;
-    let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ open ^ flight.kind as u64);
+    // Whether it has come to its fence, and whether it waits there.
+    let fence = u64::from(flight.chain.read) | u64::from(flight.chain.fenced != NONE) << 1;
+    let progress = progress ^ open ^ fence << 60;
+    let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ flight.kind as u64);
     let hash = mix(hash, flight.addr.bits());
     // What an earlier verb left in the buffer is not this one's.
     let filled = matches!(flight.action, Action::Write) || tear.served > 0;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use farlock_fabric::{Addr, Endpoint, Verb, Wait};
+use farlock_fabric::{Addr, Endpoint, Link, Verb, Wait};
 use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Replay, Schedule, Trail};
 use farlock_sim::{Config, Ended, Mode, Ratio, Weakness, World};
 
@@ -259,5 +259,40 @@ fn words_of_a_torn_write_come_in_every_order() {
             }
         }
         assert!(seen.contains(&vec![1, 0, 1, 0]), "{first}, {second}, {third}: {seen:?}");
+    }
+}
+
+/// The story of another: a chain's verb that has come to its fence was taken for one that has not
+/// yet, and what follows was never seen.
+#[test]
+fn a_chain_goes_on_behind_its_fence() {
+    for overtaken in [Ratio::NEVER, Ratio::one_in(2)] {
+        let director = Director::new(Exhaustive::new());
+        let weakness = Weakness { overtaken, overtaken_ns_max: 1, ..Weakness::NONE };
+        let mut seen = BTreeSet::new();
+        while let Some(oracle) = director.begin() {
+            let world = World::with_oracle(Config { weakness, ..config() }, oracle);
+            let base = world.region(world.node(), 256);
+            let (writer, reader) = (world.endpoint(), world.endpoint());
+            world.spawn(writer.id(), async move {
+                for _ in 0..2 {
+                    writer.faa64(base, 1).await.expect("the word exists");
+                }
+            });
+            let task = world.spawn(reader.id(), async move {
+                let read = Verb::Read { addr: base, words: 1 };
+                let chain = [read.into(), Link::fenced(read), Link::fenced(read)];
+                reader.chain(&chain).await.expect("the word exists");
+                [0, 1, 2].map(|link| reader.link(link).old)
+            });
+            if world.run() == Ended::Finished {
+                seen.insert(task.take().expect("it has finished"));
+            }
+        }
+        let below =
+            |first| (first..3).flat_map(move |then| (then..3).map(move |last| [then, last]));
+        let all =
+            (0..3).flat_map(|first| below(first).map(move |[then, last]| [first, then, last]));
+        assert_eq!(seen, all.collect());
     }
 }

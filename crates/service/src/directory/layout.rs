@@ -173,10 +173,13 @@ pub(super) struct Steps {
     pub(super) wipes: bool,
     /// Whether a record is kept from others while what its lock has beyond it is emptied.
     pub(super) keeps_staged: bool,
+    /// Whether who has found a name sees that its chain is what it was when the walk began.
+    pub(super) looks_again: bool,
 }
 
 impl Steps {
-    pub(super) const SOUND: Self = Self { links: 1, chains: 1, wipes: true, keeps_staged: true };
+    pub(super) const SOUND: Self =
+        Self { links: 1, chains: 1, wipes: true, keeps_staged: true, looks_again: true };
 }
 
 #[cfg(not(test))]

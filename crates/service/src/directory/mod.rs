@@ -43,13 +43,14 @@ mod facts;
 mod forget;
 mod layout;
 
+use farlock_fabric::verb;
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
 
 pub(crate) use emptier::Emptier;
 pub use error::DirectoryError;
 pub use facts::check_name;
 use facts::{Facts, Wanted};
-use layout::{Chain, FACT_WORDS, Layout, Link, Staged, State, seal, unseal};
+use layout::{Chain, FACT_WORDS, Layout, Link, Staged, State, seal, steps, unseal};
 
 /// A name in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -321,17 +322,20 @@ impl Directory {
             if record == 0 {
                 return Ok(Walk::End(chain));
             }
-            let link = self.link(endpoint, record).await?;
+            let Record { link, facts, then, chain: chain_then } =
+                self.record(endpoint, record, number).await?;
             match link.what() {
                 Some(State::Named | State::Leaving) => {
-                    let facts = self.facts(endpoint, record).await?;
                     // Facts are written while a record is staged: these are the link's.
-                    if self.link(endpoint, record).await? != link {
+                    if then != link {
                         return Ok(Walk::Moved);
                     }
                     facts.are_sound()?;
                     if let Some(found) = look(record, link, &facts)? {
-                        return Ok(Walk::Found(found));
+                        // Else the record may be another's since, who is about to put it here and
+                        // takes it back where that fails.
+                        let is_in = !steps().looks_again || chain_then == chain;
+                        return Ok(if is_in { Walk::Found(found) } else { Walk::Moved });
                     }
                 }
                 Some(State::Dead) => {}
@@ -364,6 +368,34 @@ impl Directory {
             return Err(DirectoryError::Damaged { what: "a link names a record there is not" });
         }
         Ok(Link(read_sealed(endpoint, self.layout.link(record)).await?))
+    }
+
+    /// What a record says, and after that its chain's word: in one trip, where verbs take some.
+    async fn record<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        record: u64,
+        number: u64,
+    ) -> Result<Record, DirectoryError> {
+        if self.layout.has_record(record) {
+            let (link, chain) = (self.layout.link(record), self.layout.chain(number));
+            let facts = (self.layout.facts(record), FACT_WORDS as u16);
+            let reads = [(link, 2), facts, (link, 2), (chain, 2)];
+            let verbs = reads.map(|(addr, words)| verb::Link::fenced(Verb::Read { addr, words }));
+            endpoint.chain(&verbs).await?;
+            let word = |index: usize| unseal(reads[index].0, endpoint.link(index).old);
+            if let (Some(link), Some(then), Some(chain)) = (word(0), word(2), word(3)) {
+                let mut facts = Facts([0; FACT_WORDS]);
+                endpoint.copy_read(1, &mut facts.0);
+                let (link, then, chain) = (Link(link), Link(then), Chain(chain));
+                return Ok(Record { link, facts, then, chain });
+            }
+        }
+        // A word was read while it was changed, or it is damaged.
+        let link = self.link(endpoint, record).await?;
+        let facts = self.facts(endpoint, record).await?;
+        let then = self.link(endpoint, record).await?;
+        Ok(Record { link, facts, then, chain: self.chain(endpoint, number).await? })
     }
 
     /// Changes a link, if it still is what it was.
@@ -413,6 +445,16 @@ async fn change_sealed<E: WideAtomics>(
     let op = MaskedCas { compare, compare_mask: all, swap: seal(addr, to), swap_mask: all };
     endpoint.masked_cas128(addr, op, Some(compare)).await?;
     Ok(endpoint.old() == compare)
+}
+
+/// What a record says.
+struct Record {
+    link: Link,
+    facts: Facts,
+    /// The link after the facts were read.
+    then: Link,
+    /// The word of a chain, after that.
+    chain: Chain,
 }
 
 /// What a walk along a chain came to.

@@ -72,6 +72,8 @@ enum Flaw {
     Untold,
     /// It goes on using the block that it found once.
     Knowing,
+    /// It believes what it found in a chain that has changed.
+    Hasty,
 }
 
 impl Flaw {
@@ -93,6 +95,7 @@ impl Flaw {
             Self::UntoldChains => Steps { chains: 0, ..Steps::SOUND },
             Self::Unwiped => Steps { wipes: false, ..Steps::SOUND },
             Self::Unstaged => Steps { keeps_staged: false, ..Steps::SOUND },
+            Self::Hasty => Steps { looks_again: false, ..Steps::SOUND },
             _ => Steps::SOUND,
         }
     }
@@ -590,4 +593,28 @@ fn a_record_used_again_is_another() {
 #[should_panic(expected = "had token")]
 fn a_chain_that_was_changed_back_is_another() {
     Crowd { flaw: Flaw::UntoldChains, ..SIX }.sample(1, 2_000);
+}
+
+/// A record was forgotten and staged for the same name, and its owner was about to put it into the
+/// chain, and took it back as another was quicker: one whose walk was at the record meanwhile had
+/// found its name, used the lock, and lost it to the next name.
+const OVERTAKEN: Crowd =
+    Crowd { uses: &[&["a", "a"], &["b", "a"], &["b", "a"]], records: 2, ..FEW };
+
+/// One of these finds it.
+const SEEDS: std::ops::Range<u64> = 170..190;
+
+#[test]
+fn a_walk_that_is_overtaken_begins_again() {
+    for seed in SEEDS {
+        OVERTAKEN.sample(seed, 2_000);
+    }
+}
+
+#[test]
+#[should_panic(expected = "had token")]
+fn a_client_that_believes_an_overtaken_walk_is_found_out() {
+    for seed in SEEDS {
+        Crowd { flaw: Flaw::Hasty, ..OVERTAKEN }.sample(seed, 2_000);
+    }
 }

@@ -289,6 +289,7 @@ macro_rules! conformance_cases {
             who_has_shown_receives_what_was_sent_before(with_pair)
             every_word_of_a_record_is_its_own(with_line)
             records_of_slots_do_not_mix(with_line)
+            records_lie_one_behind_the_other(with_line)
             records_of_endpoints_do_not_mix
             the_last_value_published_stays(with_pair_and_line);
         time:

@@ -283,7 +283,9 @@ pub trait Endpoint: Sized + 'static {
     #[inline(always)]
     fn show(&self) {}
 
-    /// Where the record of some endpoint's slot lies: [`RECORD_WORDS`] words.
+    /// Where the record of some endpoint's slot lies: [`RECORD_WORDS`] words. Behind it lies that
+    /// of the next slot, and behind that of the last slot that of the next index's first: one verb
+    /// reads many.
     fn record(&self, index: u16, slot: Slot) -> Addr;
 
     /// The indices of endpoints that may exist are 1 to this.

@@ -8,9 +8,10 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{
-    Addr, Connection, Endpoint, EndpointId, Home, Park, Peer, RunState, Slot, Verb, WideAtomics,
-    block_on,
+    Addr, Connection, Endpoint, EndpointId, Fault, Home, Park, Peer, RunState, Slot, Verb,
+    WORDS_MAX, WideAtomics, block_on,
 };
 use farlock_locks::record::citron::UnitsWord;
 use farlock_locks::record::claim::ClaimWord;
@@ -45,9 +46,6 @@ pub(crate) fn company(alone: usize, shared: usize) -> u64 {
 
 /// The most of one session that are listed as waiting behind its own hold.
 const COMPANY_SHOWN_MAX: u64 = 1000;
-
-/// Words of a record that are read here.
-const RECORD_WORDS_READ: u16 = 8;
 
 /// Which sort of lock: their words and their records say other things.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,6 +220,34 @@ fn shelf_of(region: &impl Connection, directory: &Directory) -> Option<Shelf> {
     is_there.then(|| shelf_at(base.plus(bytes)))
 }
 
+/// What the records of all slots of endpoints of these indices say, which increase. One verb reads
+/// many.
+pub(crate) async fn read_records<E: Endpoint>(
+    endpoint: &E,
+    indices: impl Iterator<Item = u16>,
+) -> Result<Vec<(u16, [u64; RECORD_WORDS])>, Fault> {
+    let slots = (0..endpoint.slots()).map(Slot);
+    let all = indices.flat_map(|index| slots.clone().map(move |slot| (index, slot)));
+    let mut all = all.map(|(index, slot)| (index, endpoint.record(index, slot))).peekable();
+    let mut records = Vec::new();
+    let mut words = [0; WORDS_MAX];
+    while let Some((index, first)) = all.next() {
+        let word = |addr: Addr| (addr.bits() - first.bits()) as usize / 8;
+        let mut batch = vec![(index, 0)];
+        while let Some((index, addr)) =
+            all.next_if(|(_, addr)| word(*addr) + RECORD_WORDS <= WORDS_MAX)
+        {
+            batch.push((index, word(addr)));
+        }
+        let end = batch[batch.len() - 1].1 + RECORD_WORDS;
+        endpoint.verb(Verb::Read { addr: first, words: end as u16 }).await?;
+        endpoint.copy_read(0, &mut words[..end]);
+        let record = |at: usize| words[at..].first_chunk().expect("what was read");
+        records.extend(batch.into_iter().map(|(index, at)| (index, *record(at))));
+    }
+    Ok(records)
+}
+
 /// Everybody at any lock, or at this one.
 async fn present<E: WideAtomics>(
     region: &impl Connection,
@@ -233,36 +259,30 @@ async fn present<E: WideAtomics>(
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
     let peers = region.peers();
     // The place of one that died is occupied until it is taken anew.
-    for index in endpoint.occupied() {
+    for (index, words) in read_records(endpoint, endpoint.occupied()).await? {
         let found = peers.binary_search_by_key(&index, |peer| peer.id.index);
         let peer = found.ok().map(|at| &peers[at]);
-        for slot in (0..endpoint.slots()).map(Slot) {
-            let addr = endpoint.record(index, slot);
-            endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
-            let mut words = [0; RECORD_WORDS_READ as usize];
-            endpoint.copy_read(0, &mut words);
-            let Some(record) = SlotRecord::decode(&words) else { continue };
-            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting | Phase::Claiming);
-            if !is_there || lock.is_some_and(|lock| lock != record.lock) {
-                continue;
-            }
-            let sort = sort_of(record.lock);
-            if peer.is_none() && !left_behind(endpoint, index, &record, sort).await? {
-                continue;
-            }
-            let mut found = participant(endpoint, index, peer, &record, words[PID]);
-            if sort == Sort::Ranges {
-                found.range = Some(range_of(endpoint, record.lock, words[slot::PART]).await?);
-            }
-            let there = at.entry(record.lock).or_default();
-            if found.is_holder && matches!(found.life, Life::Alive | Life::Stopped) {
-                for (mode, count) in modes_of(words[COMPANY]) {
-                    let behind = Participant { mode, ..found.behind() };
-                    there.extend((0..count).map(|_| behind.clone()));
-                }
-            }
-            there.push(found);
+        let Some(record) = SlotRecord::decode(&words) else { continue };
+        let is_there = matches!(record.phase, Phase::Held | Phase::Waiting | Phase::Claiming);
+        if !is_there || lock.is_some_and(|lock| lock != record.lock) {
+            continue;
         }
+        let sort = sort_of(record.lock);
+        if peer.is_none() && !left_behind(endpoint, index, &record, sort).await? {
+            continue;
+        }
+        let mut found = participant(endpoint, index, peer, &record, words[PID]);
+        if sort == Sort::Ranges {
+            found.range = Some(range_of(endpoint, record.lock, words[slot::PART]).await?);
+        }
+        let there = at.entry(record.lock).or_default();
+        if found.is_holder && matches!(found.life, Life::Alive | Life::Stopped) {
+            for (mode, count) in modes_of(words[COMPANY]) {
+                let behind = Participant { mode, ..found.behind() };
+                there.extend((0..count).map(|_| behind.clone()));
+            }
+        }
+        there.push(found);
     }
     for (owner, shelved) in on_shelf(endpoint, shelf, lock).await? {
         let found = peers.binary_search_by_key(&owner.index, |peer| peer.id.index);

@@ -93,6 +93,21 @@ pub async fn records_of_slots_do_not_mix<E: Endpoint>(e: E, addr: Addr) {
     }
 }
 
+pub async fn records_lie_one_behind_the_other<E: Endpoint>(e: E, addr: Addr) {
+    let length = RECORD_WORDS as u64 * 8;
+    let places = 1..=e.endpoints();
+    let slots = places.flat_map(|index| (0..e.slots()).map(move |slot| (index, Slot(slot))));
+    let all: Vec<_> = slots.map(|(index, slot)| e.record(index, slot)).collect();
+    assert!(all.windows(2).all(|two| two[1] == two[0].plus(length)));
+    for slot in 0..e.slots() {
+        (0..RECORD_WORDS).for_each(|word| e.publish(Slot(slot), word, u64::from(slot) + 1));
+    }
+    settle(&e, addr).await;
+    let words = usize::from(e.slots()) * RECORD_WORDS;
+    let read = load_all(&e, e.record(e.id().index, Slot(0)), words).await;
+    assert!(read.iter().copied().eq((0..words).map(|word| (word / RECORD_WORDS) as u64 + 1)));
+}
+
 pub fn records_of_endpoints_do_not_mix<S: Stage>(stage: &mut S) {
     let endpoints: Vec<_> = (0..4).map(|_| stage.endpoint()).collect();
     let addr = stage.scratch(64);

@@ -13,15 +13,16 @@
 
 use std::collections::BTreeSet;
 
-use farlock_fabric::{Addr, Endpoint, Slot, Verb, WORDS_MAX, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, Verb, WORDS_MAX, WideAtomics};
 use farlock_locks::shelf::Shelved;
 use farlock_locks::slot;
 
 use super::emptier::Emptier;
 use super::error::DirectoryError;
 use super::facts::{Facts, Wanted};
-use super::layout::{Chain, Link, Staged, State, steps};
+use super::layout::{Chain, FACT_WORDS, Link, Staged, State, steps, unseal};
 use super::{Directory, Kind, Walk, change_sealed, read_sealed};
+use crate::inspect::read_records;
 
 /// The word before a record in its chain.
 enum Before {
@@ -249,26 +250,38 @@ impl Directory {
             return Ok(None);
         }
         *used = self.locks_in_use(endpoint, kind).await?;
-        if used.contains(&lock) || self.facts(endpoint, record).await?.kind()? != kind.name {
+        let (facts, words) = (self.layout.facts(record), FACT_WORDS as u16);
+        let [facts, word, highest] = [(facts, words), (lock, 2), (self.layout.highest(), 2)]
+            .map(|(addr, words)| Verb::Read { addr, words }.into());
+        endpoint.chain(&[facts, word, highest]).await?;
+        let mut facts = Facts([0; FACT_WORDS]);
+        endpoint.copy_read(0, &mut facts.0);
+        if used.contains(&lock) || facts.kind()? != kind.name {
             self.change(endpoint, record, leaving, leaving.turned(State::Named)).await?;
             return Ok(None);
         }
         // Of the lock's holders none lives, and nobody comes in: its word says all of its tokens.
-        endpoint.verb(Verb::Read { addr: lock, words: 2 }).await?;
-        let count = (kind.count)(endpoint.old());
-        self.raise_highest(endpoint, count).await?;
+        let count = (kind.count)(endpoint.link(1).old);
+        let highest = unseal(self.layout.highest(), endpoint.link(2).old);
+        self.raise_highest(endpoint, highest, count).await?;
         let dead = leaving.turned(State::Dead);
         Ok(self.change(endpoint, record, leaving, dead).await?.then_some(dead))
     }
 
+    /// Raises the highest count of a lock that was forgotten, if it is lower, from what it was
+    /// when it was read.
     async fn raise_highest<E: WideAtomics>(
         &self,
         endpoint: &E,
+        mut read: Option<u64>,
         count: u64,
     ) -> Result<(), DirectoryError> {
         let at = self.layout.highest();
         loop {
-            let highest = read_sealed(endpoint, at).await?;
+            let highest = match read.take() {
+                Some(highest) => highest,
+                None => read_sealed(endpoint, at).await?,
+            };
             if highest >= count || change_sealed(endpoint, at, highest, count).await? {
                 return Ok(());
             }
@@ -358,17 +371,10 @@ impl Directory {
         endpoint: &E,
         kind: Kind,
     ) -> Result<BTreeSet<Addr>, DirectoryError> {
-        let mut locks = BTreeSet::new();
-        for index in endpoint.occupied() {
-            if endpoint.occupant(index).is_none() {
-                continue;
-            }
-            for slot in (0..endpoint.slots()).map(Slot) {
-                let lock = endpoint.record(index, slot).plus(8 * slot::LOCK as u64);
-                endpoint.read64(lock).await?;
-                locks.insert(Addr::from_bits(endpoint.old() as u64));
-            }
-        }
+        let living = endpoint.occupied().filter(|index| endpoint.occupant(*index).is_some());
+        let records = read_records(endpoint, living).await?;
+        let named = records.iter().map(|(_, record)| Addr::from_bits(record[slot::LOCK]));
+        let mut locks: BTreeSet<_> = named.collect();
         // After the slots: what is written down in between is found in one of them.
         if let Some(shelf) = kind.shelf.map(|behind| self.layout.shelf(behind)) {
             let tell = |_, shelved: Shelved| {

@@ -2,6 +2,10 @@
 //! went away has seen enough.
 
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+
+use farlock::Kv;
+use rustix::process::Signal;
 
 use crate::stage::serving::Serving;
 use crate::stage::{self, Stage};
@@ -110,4 +114,24 @@ fn a_command_that_prints_nothing_needs_no_output() {
         let (status, said) = ended(&stage, line, ">&-");
         assert_eq!((status, said.as_str()), (0, ""), "farlock {line}");
     }
+}
+
+/// The system kills a dump that exceeds the limit of its files.
+#[test]
+fn a_dump_that_is_killed_leaves_what_was_there_and_nothing_else() {
+    let stage = Stage::new();
+    let kv = Kv::open(&stage.options(), "default").unwrap();
+    (0..100_u8).for_each(|key| kv.put([key], vec![key; 1_000]).unwrap());
+    let dir = stage.file("dumps");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("dump"), "old").unwrap();
+    let mut dump = stage.program("sh");
+    let script = format!("ulimit -f 64; exec {} kv dump dump", env!("CARGO_BIN_EXE_farlock"));
+    let status = dump.args(["-c", &script]).current_dir(&dir).status().unwrap();
+    assert_eq!(status.signal(), Some(Signal::XFSZ.as_raw()), "{status}");
+    assert_eq!(std::fs::read_to_string(dir.join("dump")).unwrap(), "old");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+    assert_eq!(stage.run(&["kv", "dump", dir.join("dump").to_str().unwrap()]).0, 0);
+    assert!(std::fs::metadata(dir.join("dump")).unwrap().len() > 100_000);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
 }

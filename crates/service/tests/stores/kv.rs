@@ -4,7 +4,6 @@
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -764,26 +763,6 @@ fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(without_sum(&std::fs::read_to_string(&file).unwrap()), whole);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-}
-
-/// The system kills a dump that exceeds the limit of its files.
-#[test]
-fn a_dump_that_is_killed_leaves_what_was_there_and_nothing_else() {
-    let stage = Stage::new();
-    let kv = Kv::open(&stage.options(), "default").unwrap();
-    (0..100_u8).for_each(|key| kv.put([key], vec![key; 1_000]).unwrap());
-    let dir = stage.file("dumps");
-    std::fs::create_dir(&dir).unwrap();
-    std::fs::write(dir.join("dump"), "old").unwrap();
-    let mut dump = stage.program("sh");
-    let script = format!("ulimit -f 64; exec {} kv dump dump", env!("CARGO_BIN_EXE_farlock"));
-    let status = dump.args(["-c", &script]).current_dir(&dir).status().unwrap();
-    assert_eq!(status.signal(), Some(Signal::XFSZ.as_raw()), "{status}");
-    assert_eq!(std::fs::read_to_string(dir.join("dump")).unwrap(), "old");
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
-    assert_eq!(stage.run(&["kv", "dump", dir.join("dump").to_str().unwrap()]).0, 0);
-    assert!(std::fs::metadata(dir.join("dump")).unwrap().len() > 100_000);
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
 }
 
 /// Fills a store until it is full, and looks whether anything is missing.

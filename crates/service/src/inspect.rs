@@ -8,10 +8,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{
-    Addr, Connection, Endpoint, EndpointId, Fault, Home, Park, Peer, RunState, Slot, Verb,
-    WORDS_MAX, WideAtomics, block_on,
+    Addr, Connection, Endpoint, EndpointId, Home, Park, Peer, RunState, Verb, WideAtomics, block_on,
 };
 use farlock_locks::record::citron::UnitsWord;
 use farlock_locks::record::claim::ClaimWord;
@@ -21,6 +19,7 @@ use farlock_locks::{Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
 use crate::protocol::{LOCK_KIND, RANGE_KIND, RANGE_UNITS, UNIT_AT};
+use crate::records::read_records;
 use crate::region::range_heap;
 use crate::shelf::{SHELF_BYTES, shelf_at};
 use crate::text::{in_words, shown};
@@ -218,34 +217,6 @@ fn shelf_of(region: &impl Connection, directory: &Directory) -> Option<Shelf> {
     let (heap, length) = region.heap();
     let is_there = heap.plus(length) >= base.plus(bytes + SHELF_BYTES);
     is_there.then(|| shelf_at(base.plus(bytes)))
-}
-
-/// What the records of all slots of endpoints of these indices say, which increase. One verb reads
-/// many.
-pub(crate) async fn read_records<E: Endpoint>(
-    endpoint: &E,
-    indices: impl Iterator<Item = u16>,
-) -> Result<Vec<(u16, [u64; RECORD_WORDS])>, Fault> {
-    let slots = (0..endpoint.slots()).map(Slot);
-    let all = indices.flat_map(|index| slots.clone().map(move |slot| (index, slot)));
-    let mut all = all.map(|(index, slot)| (index, endpoint.record(index, slot))).peekable();
-    let mut records = Vec::new();
-    let mut words = [0; WORDS_MAX];
-    while let Some((index, first)) = all.next() {
-        let word = |addr: Addr| (addr.bits() - first.bits()) as usize / 8;
-        let mut batch = vec![(index, 0)];
-        while let Some((index, addr)) =
-            all.next_if(|(_, addr)| word(*addr) + RECORD_WORDS <= WORDS_MAX)
-        {
-            batch.push((index, word(addr)));
-        }
-        let end = batch[batch.len() - 1].1 + RECORD_WORDS;
-        endpoint.verb(Verb::Read { addr: first, words: end as u16 }).await?;
-        endpoint.copy_read(0, &mut words[..end]);
-        let record = |at: usize| words[at..].first_chunk().expect("what was read");
-        records.extend(batch.into_iter().map(|(index, at)| (index, *record(at))));
-    }
-    Ok(records)
 }
 
 /// Everybody at any lock, or at this one.

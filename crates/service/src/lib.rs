@@ -76,6 +76,7 @@ pub mod kv;
 mod observer;
 mod protocol;
 mod reason;
+mod records;
 mod region;
 mod server;
 pub mod session;

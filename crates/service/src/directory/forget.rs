@@ -22,7 +22,7 @@ use super::error::DirectoryError;
 use super::facts::{Facts, Wanted};
 use super::layout::{Chain, FACT_WORDS, Link, Staged, State, steps, unseal};
 use super::{Directory, Kind, Walk, change_sealed, read_sealed};
-use crate::inspect::read_records;
+use crate::records::read_records;
 
 /// The word before a record in its chain.
 enum Before {

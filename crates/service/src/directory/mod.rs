@@ -15,6 +15,8 @@
 //! follows it in its chain, and how often that was changed. A new name's record is prepared where
 //! nobody sees it, and becomes the first of its chain by a compare-and-swap of the chain's word.
 //! That fails if anything was put into the chain since it was searched, so no name is there twice.
+//! Until then the record looks like one of the chain's to a client whose search was there when it
+//! was another's: so who finds a name sees that the chain's word has not changed meanwhile.
 //!
 //! A name that nobody uses is forgotten when its record is needed: it becomes `Leaving`, then
 //! `Dead`, is taken out of its chain, and becomes another name's. In use it is as long as a slot

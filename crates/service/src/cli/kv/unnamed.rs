@@ -1,5 +1,6 @@
-//! Files that have their names once they are whole: what had such a name before is not lost, and of
-//! one whose writer is killed nothing is left.
+//! Files that have their names once they are whole: what had such a name before is not lost. Of one
+//! whose writer is killed nothing is left, but in the moment in which it gets its name, and where
+//! the file system makes no files without one.
 
 use std::fs::File;
 use std::io;

@@ -399,8 +399,9 @@ pub enum Malformed {
     /// Another version of farlock, another C library, other capacities than the header says.
     #[error("its layout is another one")]
     Layout,
-    /// The incarnation is zero or beyond 16 bits.
-    #[error("its incarnation is out of range")]
+    /// Its incarnation, or that of the region before it, is out of range, or not what the copy of
+    /// it says.
+    #[error("its incarnation is damaged")]
     Incarnation,
     /// A capacity in the header is out of range.
     #[error("a capacity is out of range")]

@@ -322,6 +322,55 @@ fn concurrent_creators_make_one_region() {
     assert_eq!(e.old(), 8);
 }
 
+/// An origin is what tokens begin with: another one that looks like one would make them jump.
+#[test]
+fn an_origin_that_was_overwritten_is_not_believed() {
+    let dir = TestDir::new("overwritten-origin");
+    let region = dir.region();
+    let origin = region.origin();
+    let file = File::options().read(true).write(true).open(file_of(&dir)).unwrap();
+    let mut header = [0; 120];
+    file.read_exact_at(&mut header, 0).unwrap();
+    let kept = files_in(&dir.options().state_dir);
+    // The origin, that of the region before, and their copies.
+    for at in [16, 80, 104, 112] {
+        let word = u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
+        for other in [word ^ 1 << 47, word ^ 1, word.wrapping_add(1 << 50), 1 << 47, 0] {
+            file.write_all_at(&other.to_le_bytes(), at as u64).unwrap();
+            let opened = Region::open(&dir.options());
+            match opened {
+                Err(ConnectError::Malformed { why: Malformed::Incarnation, .. }) => {}
+                // What put the one there has not come to the other yet.
+                Ok(region) if at == 104 && other == 0 => assert_eq!(region.origin(), origin),
+                opened => assert_eq!(other, word, "{other:x} at {at}: {opened:?}"),
+            }
+        }
+        file.write_all_at(&header, 0).unwrap();
+    }
+    assert_eq!(dir.region().origin(), origin);
+    assert_eq!(files_in(&dir.options().state_dir), kept, "what was damaged was not kept");
+}
+
+/// The next attacher completes what one left that died between the two.
+#[test]
+fn an_origin_without_its_copy_gets_one() {
+    let dir = TestDir::new("no-copy");
+    let origin = dir.region().origin();
+    let file = File::options().read(true).write(true).open(file_of(&dir)).unwrap();
+    let copy = || {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, 104).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let before = copy();
+    file.write_all_at(&[0; 8], 104).unwrap();
+    let looking = Options { create: false, read_only: true, ..dir.options() };
+    assert_eq!(Region::open(&looking).unwrap().origin(), origin);
+    assert_eq!(copy(), 0, "who only reads mends nothing");
+    assert_eq!(dir.region().origin(), origin);
+    assert!(before != 0 && copy() == before);
+}
+
 /// Who was stopped after a region had its name, and before it had an origin, is waited for by
 /// nobody; and what was overwritten is not drawn again.
 #[test]
@@ -329,7 +378,9 @@ fn a_region_without_an_origin_gets_one_from_its_finder() {
     let dir = TestDir::new("no-origin");
     let before = dir.region().origin();
     let file = File::options().write(true).open(file_of(&dir)).unwrap();
+    // The word and its copy.
     file.write_all_at(&[0; 8], 16).unwrap();
+    file.write_all_at(&[0; 8], 104).unwrap();
     let looking = Options { create: false, read_only: true, ..dir.options() };
     assert!(matches!(Region::open(&looking), Err(ConnectError::Absent { .. })));
     let region = dir.region();

@@ -45,19 +45,19 @@ pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
 /// The version of what this module says: processes of another one do not share regions.
-pub const VERSION: u64 = 10;
+pub const VERSION: u64 = 11;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
-pub(super) const HEADER_WORDS: usize = 13;
+pub(super) const HEADER_WORDS: usize = 15;
 
 /// What the header's `retired` says while a remover looks whether an endpoint is attached, to
 /// remove the region if not.
 pub(super) const PERHAPS: u64 = 2;
 
 /// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`,
-/// `lap` and `arrivals` change.
+/// `lap`, `arrivals` and `origin_copy` change.
 #[repr(C)]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -81,6 +81,16 @@ pub(super) struct Header {
     pub(super) lap: AtomicU64,
     /// How many endpoints have moved in, wrapping.
     pub(super) arrivals: AtomicU64,
+    /// The [copy](copy_of) of `origin`; 0 until an attacher has put that there as well.
+    pub(super) origin_copy: AtomicU64,
+    /// The copy of `floor`.
+    pub(super) floor_copy: AtomicU64,
+}
+
+/// What stands beside the word of an origin: with any other there, one of the two is damaged, and
+/// tokens would jump. Inverted, so that nothing written over both of them is a word and its copy.
+pub(super) fn copy_of(word: u64) -> u64 {
+    !word
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
@@ -158,7 +168,8 @@ impl Layout {
         let floor = floor.map_or(0, Origin::to_word);
         let capacity = [endpoints.into(), slots.into(), max_bytes];
         let [endpoints, slots, max_bytes] = capacity;
-        [MAGIC, self.hash(), 0, endpoints, slots, max_bytes, bytes, 0, now, 0, floor, 0, 0]
+        let copy = copy_of(floor);
+        [MAGIC, self.hash(), 0, endpoints, slots, max_bytes, bytes, 0, now, 0, floor, 0, 0, 0, copy]
     }
 }
 
@@ -198,10 +209,16 @@ pub(super) fn check_header(
     words: &[u64; HEADER_WORDS],
     file_bytes: u64,
 ) -> Result<Sound, Malformed> {
-    let &[magic, hash, origin, endpoints, slots, max_bytes, bytes, retired, _, _, floor, ..] =
-        words;
+    let &[magic, hash, origin, endpoints, slots, max_bytes, bytes, retired, ..] = words;
+    let &[.., floor, _lap, _arrivals, origin_copy, floor_copy] = words;
     if magic != MAGIC {
         return Err(Malformed::Magic);
+    }
+    // Where it is missing, an attacher died before it put it there, or is about to. An origin that
+    // is missing beside its copy may have been put there since the one was read and the other not.
+    let is_copied = origin == 0 || origin_copy == 0 || origin_copy == copy_of(origin);
+    if !is_copied || floor_copy != copy_of(floor) {
+        return Err(Malformed::Incarnation);
     }
     let origin_of = |word| match word {
         0 => Ok(None),
@@ -270,6 +287,14 @@ mod tests {
         more("heap_bytes", most, 0);
     }
 
+    /// The same, when an attacher has drawn its origin.
+    fn drawn_words() -> [u64; HEADER_WORDS] {
+        let mut words = sound_words();
+        words[2] = Origin { incarnation: 8, first_count: 77 }.to_word();
+        words[13] = copy_of(words[2]);
+        words
+    }
+
     #[test]
     fn a_sound_header_is_believed() {
         let sound = check_header(&sound_words(), 1 << 30).unwrap();
@@ -278,17 +303,29 @@ mod tests {
         assert_eq!(sound.layout.capacity.endpoints, 8);
         assert!(!sound.retired);
         assert_eq!(sound.layout.heap % BLOCK_BYTES, 0);
+        // Its attacher has not come to the copy yet.
+        let words = drawn_words();
+        let half = words.map(|word| if word == copy_of(words[2]) { 0 } else { word });
+        assert_eq!(check_header(&half, 1 << 30), check_header(&words, 1 << 30));
     }
 
     #[test]
     fn a_damaged_header_is_refused_for_its_first_fault() {
-        let size = sound_words()[6];
+        /// An origin like any other.
+        const LATER: u64 = 9 << 47 | 3;
+        let drawn = drawn_words();
+        assert!(check_header(&drawn, 1 << 30).unwrap().origin > Some(Origin::FIRST));
+        let size = drawn[6];
         let rows = [
             (0, 0, Malformed::Magic),
             (1, 1, Malformed::Layout),
             (2, 1, Malformed::Incarnation),
             (2, u64::MAX, Malformed::Incarnation),
-            (10, 1, Malformed::Incarnation),
+            (2, LATER, Malformed::Incarnation),
+            (10, LATER, Malformed::Incarnation),
+            (10, 0, Malformed::Incarnation),
+            (13, 1, Malformed::Incarnation),
+            (14, 0, Malformed::Incarnation),
             (3, 0, Malformed::Capacity),
             (3, 1 << 16, Malformed::Capacity),
             (3, 9, Malformed::Layout),
@@ -303,7 +340,7 @@ mod tests {
             (6, size + BLOCK_BYTES, Malformed::Truncated),
         ];
         for (word, value, fault) in rows {
-            let mut words = sound_words();
+            let mut words = drawn;
             words[word] = value;
             assert_eq!(check_header(&words, size), Err(fault), "word {word} = {value:#x}");
         }

@@ -21,7 +21,7 @@ use super::barrier::register_for_barriers;
 use super::error::GrowError;
 use super::file::{self, PrivateDir, io_error};
 use super::latch::Latch;
-use super::layout::{self, BLOCK_BYTES, Capacity, Layout, PERHAPS, Sound};
+use super::layout::{self, BLOCK_BYTES, Capacity, Layout, PERHAPS, Sound, copy_of};
 use super::mapping::{self, Mapping, Memory};
 use super::mark::Marks;
 use super::primitive::{AtomicU64, Ordering};
@@ -419,6 +419,7 @@ impl Region {
             Some(origin) => {
                 let state = PrivateDir::open(&options.state_dir);
                 incarnation::repair(state, &options.name, origin)?;
+                copy_origin(&memory, origin);
                 origin
             }
         };
@@ -659,16 +660,29 @@ fn draw_origin(
 ) -> Result<Option<Origin>, ConnectError> {
     let word = &memory.header().origin;
     let is_inhabited = memory.taken().first_from(1, sound.layout.capacity.places()).is_some();
-    // Every attacher moved in after the origin was there.
-    if is_inhabited && word.load(Ordering::SeqCst) == 0 {
+    let is_copied = memory.header().origin_copy.load(Ordering::SeqCst) != 0;
+    // Every attacher moved in, and copied it, after the origin was there.
+    if (is_inhabited || is_copied) && word.load(Ordering::SeqCst) == 0 {
         return Ok(None);
     }
     let state = PrivateDir::open(&options.state_dir);
     let drawn = incarnation::draw(state, &options.name, sound.floor, SystemTime::now())?;
-    match word.compare_exchange(0, drawn.to_word(), Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) => Ok(Some(drawn)),
-        Err(of_another) => Ok(Origin::of_word(of_another)),
+    let origin = match word.compare_exchange(0, drawn.to_word(), Ordering::SeqCst, Ordering::SeqCst)
+    {
+        Ok(_) => Some(drawn),
+        Err(of_another) => Origin::of_word(of_another),
+    };
+    if let Some(origin) = origin {
+        copy_origin(memory, origin);
     }
+    Ok(origin)
+}
+
+/// Puts the copy of an origin beside it, where its attacher has not come to that.
+fn copy_origin(memory: &Memory, origin: Origin) {
+    let (word, copy) = (&memory.header().origin_copy, copy_of(origin.to_word()));
+    // Where it is there, it was compared, or is by the next attacher.
+    let _ = word.compare_exchange(0, copy, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// How names of regions end that are being created.

@@ -50,11 +50,11 @@ struct Cli {
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\nprotocol 11: servers and clients of the same one understand each other",
-    "\nlayout 10: processes of one host that share a region have the same one"
+    "\nlayout 11: processes of one host that share a region have the same one"
 );
 
 const _: () = assert!(farlock_fabric::tcp::VERSION == 11, "the version names the protocol");
-const _: () = assert!(farlock_fabric::shm::LAYOUT_VERSION == 10, "the version names the layout");
+const _: () = assert!(farlock_fabric::shm::LAYOUT_VERSION == 11, "the version names the layout");
 
 /// The commands; what each is for is said by its arguments' type.
 #[derive(Debug, Subcommand)]

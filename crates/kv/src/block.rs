@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! word 0   header: generation 32, bytes of the key 11, bytes of the value 21
-//! word 1   checksum over all else, and over where the block lies
+//! word 1   checksum over all else, and over where the block lies; of a blind write with another
+//!          look
 //! word 2.. the key's bytes, then the value's, then zeros up to a whole word
 //! ```
 //!
@@ -10,6 +11,9 @@
 //! key's value where the block was recycled. The generation must be the one that the slot names,
 //! the checksum must be right, and the key must be the one that was asked for; otherwise the slot
 //! is read again.
+//!
+//! A *blind* write gave its key, which had a value, another one, whatever that was. Others that do
+//! so at the same time may count as done right before it, so they are told.
 
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
@@ -31,9 +35,18 @@ pub(crate) fn class(key: &Key<'_>, value: &[u8]) -> Option<Class> {
     Class::of_bytes((HEAD_BYTES + key.bytes().len() + value.len()) as u64)
 }
 
+/// By what the checksum of a blind write differs: in half of its bits, so that no few bits that are
+/// wrong make one of another.
+const BLIND: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The words of a block with this number and generation.
 #[inline]
-pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) -> Vec<u64> {
+pub(crate) fn seal(
+    (number, generation): (u64, u32),
+    key: &Key<'_>,
+    value: &[u8],
+    is_blind: bool,
+) -> Vec<u64> {
     let key = key.bytes();
     let header = Header::new()
         .with(Header::GENERATION, generation.into())
@@ -43,7 +56,7 @@ pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) ->
         SmallVec::<[u8; 256]>::with_capacity((key.len() + value.len()).next_multiple_of(8));
     bytes.extend_from_slice(key);
     bytes.extend_from_slice(value);
-    let sum = checksum(number, header, &bytes);
+    let sum = checksum(number, header, &bytes) ^ if is_blind { BLIND } else { 0 };
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     let mut words = Vec::with_capacity(HEAD_WORDS + bytes.len() / 8);
     words.extend([header.0, sum]);
@@ -56,15 +69,18 @@ pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) ->
 pub(crate) struct Opened {
     /// Which use of the block it is.
     pub(crate) generation: u32,
+    /// Whether it is a blind write.
+    pub(crate) is_blind: bool,
     key_bytes: usize,
     bytes: Vec<u8>,
 }
 
 impl Opened {
-    /// What is read of a block with this pair.
+    /// What is read of a block with this pair; how it was written is not known.
     #[inline]
     pub(crate) fn of(generation: u32, key: &[u8], value: &[u8]) -> Self {
-        Self { generation, key_bytes: key.len(), bytes: [key, value].concat() }
+        let bytes = [key, value].concat();
+        Self { generation, is_blind: false, key_bytes: key.len(), bytes }
     }
 
     /// The key's bytes.
@@ -100,10 +116,12 @@ pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
     let (places, _) = bytes.as_chunks_mut();
     places.iter_mut().zip(payload).for_each(|(place, word)| *place = word.to_le_bytes());
     bytes.truncate(length);
-    if key_bytes == 0 || !trusts && checksum(number, header, &bytes) != head[1] {
+    let differs = checksum(number, header, &bytes) ^ head[1];
+    if key_bytes == 0 || !trusts && ![0, BLIND].contains(&differs) {
         return None;
     }
-    Some(Opened { generation: header.generation() as u32, key_bytes, bytes })
+    let (generation, is_blind) = (header.generation() as u32, differs == BLIND);
+    Some(Opened { generation, is_blind, key_bytes, bytes })
 }
 
 /// XXH3 over the payload, seeded with the header and with where the block lies.
@@ -125,18 +143,20 @@ mod tests {
     fn pairs_of_every_length_come_back() {
         for (key_bytes, value_bytes) in [(1, 0), (8, 8), (8, 64), (13, 7), (1024, 1 << 20)] {
             let (name, value) = (vec![7; key_bytes], vec![9; value_bytes]);
-            let words = seal(5, 77, &key(&name), &value);
+            let is_blind = key_bytes == 8;
+            let words = seal((5, 77), &key(&name), &value, is_blind);
             assert!(words.len() <= class(&key(&name), &value).expect("it fits").words());
             let opened = open(5, &words, false).expect("it is whole");
             assert_eq!((opened.generation, opened.key()), (77, &name[..]));
+            assert_eq!(opened.is_blind, is_blind);
             assert_eq!(opened.value(), value);
         }
     }
 
     #[test]
     fn whatever_word_is_of_another_block_is_noticed() {
-        let one = seal(5, 3, &key(b"key"), &[1; 40]);
-        let other = seal(5, 4, &key(b"key"), &[2; 40]);
+        let one = seal((5, 3), &key(b"key"), &[1; 40], false);
+        let other = seal((5, 4), &key(b"key"), &[2; 40], true);
         for at in 0..one.len() {
             let mut torn = one.clone();
             torn[at] = other[at];

@@ -52,6 +52,10 @@ pub enum Flaw {
     ExecutesAgain,
     /// An increment is taken for an overwrite.
     CombinesIncrements,
+    /// An overwrite that comes second counts as done before the first, whatever that was.
+    AbsorbedByAny,
+    /// An overwrite counts as done before another one that may have been answered before it began.
+    AbsorbedByEarlier,
     /// A client that remembers a value takes it for what is there.
     TrustsMemory,
     /// A reader takes the block that its slot named before for the one that the slot names now.

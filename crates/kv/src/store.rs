@@ -4,6 +4,7 @@
 //! names a block which nobody has seen. Each of them is an operation's only moment; a reader's is
 //! the moment at which it read the slot.
 
+mod absorb;
 mod alloc;
 mod change;
 mod core;

@@ -69,7 +69,7 @@ impl<I: Index> Filling<I> {
             .with(SlotWord::CLASS, class.number())
             .with(SlotWord::FINGERPRINT, key.fingerprint())
             .with(SlotWord::BLOCK, block.number);
-        let words = block::seal(block.number, block.generation, &key, value);
+        let words = block::seal((block.number, block.generation), &key, value, false);
         let first = self.shape.block_addr(block.number);
         poke_all(memory, first, &words);
         memory.poke(slot, word.0);

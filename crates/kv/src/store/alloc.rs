@@ -69,12 +69,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         (slot, old): (Addr, SlotWord),
         key: &Key<'_>,
         value: &[u8],
+        is_blind: bool,
     ) -> Result<Change, WriteError> {
         let class = self.class(key, value).ok_or(WriteError::TooLong)?;
         let block = self.allocate(class).await?;
         let word = self.word(key, block);
         let new = if purpose == Purpose::Announce { word.announced() } else { word };
-        let words = block::seal(block.number, block.generation, key, value);
+        let words = block::seal((block.number, block.generation), key, value, is_blind);
         let change = Change::of(purpose, slot, old, new);
         let name = if I::TREE { key.bytes().to_vec() } else { Vec::new() };
         Ok(Change { block: Some(block), words, key: name, ..change })

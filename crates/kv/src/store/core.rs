@@ -81,6 +81,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) crowd: Cell<u32>,
     /// Which slots keys were in, if that is remembered.
     pub(super) recall: Option<RefCell<Recall>>,
+    /// Whether an overwrite that comes second may count as done.
+    pub(super) absorbs: bool,
     pub(super) counts: Cell<Counts>,
     pub(super) flaw: Option<Flaw>,
 }
@@ -121,6 +123,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             is_short: Cell::default(),
             crowd: Cell::default(),
             recall: None,
+            absorbs: false,
             counts: Cell::default(),
             flaw: None,
         }
@@ -132,6 +135,15 @@ impl<S: Scheme, I: Index> Store<S, I> {
     #[must_use]
     pub fn remembering(self) -> Self {
         Self { recall: Some(RefCell::default()), ..self }
+    }
+
+    /// The same, but of overwrites that collide one is carried out: another that sees that it comes
+    /// second counts as done right before it, and is answered. So it is done at its second miss at
+    /// the latest where all changes of its key are overwrites, and costs its memory node a read
+    /// where it had been tried again.
+    #[must_use]
+    pub fn absorbing(self) -> Self {
+        Self { absorbs: true, ..self }
     }
 
     /// The same, with a planted bug.

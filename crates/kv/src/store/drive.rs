@@ -55,6 +55,14 @@ impl<S: Scheme, I: Index> Drop for Making<'_, S, I> {
 impl<S: Scheme, I: Index> Store<S, I> {
     /// Makes a change, and does what follows from its end. `Ok(false)`: others were first.
     pub(super) async fn make(&self, change: Change) -> Result<bool, WriteError> {
+        self.try_make(change).await.map(|made| made.is_ok())
+    }
+
+    /// The same. `Ok(Err(..))`: others were first, and the slot said this.
+    pub(super) async fn try_make(
+        &self,
+        change: Change,
+    ) -> Result<Result<(), SlotWord>, WriteError> {
         let mut making = Making { store: self, change: Some(change) };
         let verdict = match self.drive(making.change()).await {
             Ok(Verdict::Open) => return Err(WriteError::Unknown),
@@ -69,11 +77,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let change = making.end();
         self.conclude(&change, verdict);
         if change.lost && self.errs(Flaw::DoubleExecution) {
-            return Ok(false);
+            return Ok(Err(change.old));
         }
         match verdict {
-            Verdict::Made => Ok(true),
-            Verdict::Failed(_) => Ok(false),
+            Verdict::Made => Ok(Ok(())),
+            Verdict::Failed(says) => Ok(Err(says)),
             Verdict::Unknown(_) | Verdict::Open => Err(WriteError::Unknown),
         }
     }

@@ -91,7 +91,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) -> Result<bool, WriteError> {
         let Some((slot, old)) = self.slot_for(key, probe).await? else { return Ok(false) };
         let purpose = if I::OWN_SLOTS { Purpose::Publish } else { Purpose::Announce };
-        let change = self.written(purpose, (slot, old), key, value).await?;
+        let change = self.written(purpose, (slot, old), key, value, false).await?;
         if I::OWN_SLOTS {
             return self.make(change).await;
         }

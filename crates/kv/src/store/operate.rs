@@ -1,5 +1,8 @@
 //! The operations that people call.
 
+use farlock_fabric::Addr;
+
+use super::absorb::Instead;
 use super::change::{Change, Purpose};
 use super::core::Store;
 use super::find::{Found, Seen};
@@ -10,6 +13,7 @@ use crate::flaw::Flaw;
 use crate::index::{Index, Key};
 use crate::key::VALUE_BYTES_MAX;
 use crate::sync::{Effect, Ended, Entered, Scheme};
+use crate::word::SlotWord;
 
 /// How often an operation tries to change a key that others change.
 const ATTEMPTS_MAX: u32 = 100_000;
@@ -23,6 +27,21 @@ pub enum Decision<T> {
     Put(Vec<u8>, T),
     /// It goes, and then this is the answer. Of a key that is absent: [`WriteError::NotFound`].
     Remove(T),
+}
+
+/// What came of giving a key a value.
+enum Put {
+    Made,
+    /// It counts as done right before another one.
+    Absorbed,
+    /// Others were first; and this is what they have put there, where that can be tried at once.
+    Missed(Option<Box<Found>>),
+}
+
+impl Put {
+    fn of(made: bool) -> Self {
+        if made { Self::Made } else { Self::Missed(None) }
+    }
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
@@ -150,6 +169,21 @@ impl<S: Scheme, I: Index> Store<S, I> {
         self.in_turn(key, Effect::Exact, None, decide).await
     }
 
+    /// The same. A change that gives the key a value, whatever the value was, may be combined with
+    /// others that do so: then it answers what `combined` says.
+    ///
+    /// # Errors
+    /// As for [`Store::modify`].
+    pub async fn modify_or_combine<T>(
+        &self,
+        key: &[u8],
+        combined: Option<T>,
+        decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+    ) -> Result<T, WriteError> {
+        let effect = if combined.is_some() { Effect::Overwrite } else { Effect::Exact };
+        self.in_turn(key, effect, combined, decide).await
+    }
+
     /// Changes a key in a turn of the scheme. `combined` is what the operation answers if it is
     /// combined, where it may be.
     async fn in_turn<T>(
@@ -178,11 +212,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
         };
         let mut ended = Ended::default();
         let early = early.map(|seen| (seen, is_read));
-        let answer = self.attempts(&key, early, &mut decide, (Some(&mut turn), &mut ended)).await;
+        let turns = (Some(&mut turn), &mut ended);
+        let answer = self.attempts((&key, effect), early, &mut decide, turns).await;
         ended.replaced |= self.errs(Flaw::FalseSuccess);
         self.scheme.leave(turn, ended).await;
         if ended.replaced && self.errs(Flaw::ExecutesAgain) {
-            return self.attempts(&key, None, &mut decide, (None, &mut ended)).await;
+            return self.attempts((&key, effect), None, &mut decide, (None, &mut ended)).await;
         }
         answer
     }
@@ -190,7 +225,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Tries, first with what was seen early, if it was: that was read, or is remembered.
     async fn attempts<'s, T>(
         &'s self,
-        key: &Key<'_>,
+        (key, effect): (&Key<'_>, Effect),
         mut early: Option<(Seen, bool)>,
         mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
         (mut turn, ended): (Option<&mut S::Turn<'s>>, &mut Ended),
@@ -206,31 +241,35 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Seen::Found(found) => Some(found.opened.value()),
                 Seen::Absent(_) => None,
             };
-            let (made, answer) = match (decide(value), seen) {
+            let (put, answer) = match (decide(value), seen) {
                 (Decision::Leave(answer), _) if is_read || self.errs(Flaw::TrustsMemory) => {
                     return answer;
                 }
                 // Only a change makes sure of what is remembered.
                 (Decision::Leave(_), _) => continue,
                 (Decision::Put(value, answer), seen) => {
-                    (self.put(key, &value, seen, &mut rival).await?, answer)
+                    (self.put((key, effect), &value, (seen, is_read), &mut rival).await?, answer)
                 }
                 (Decision::Remove(answer), Seen::Found(found)) => {
                     self.forget(key);
-                    (self.remove(&found).await?, answer)
+                    (Put::of(self.remove(&found).await?), answer)
                 }
                 (Decision::Remove(_), Seen::Absent(_)) => return Err(WriteError::NotFound),
             };
-            if made {
-                if attempt > 1 {
-                    self.is_shared(key);
+            match put {
+                Put::Made | Put::Absorbed => {
+                    let is_absorbed = matches!(put, Put::Absorbed);
+                    ended.replaced = exists || is_absorbed;
+                    self.note_change((key, effect), attempt, is_absorbed);
+                    return Ok(answer);
                 }
-                ended.replaced = exists;
-                self.count(|counts| counts.changes += 1);
-                return Ok(answer);
+                Put::Missed(found) => early = found.map(|found| (Seen::Found(*found), true)),
             }
             ended.misses = attempt;
             self.count(|counts| counts.retries += 1);
+            if early.is_some() {
+                continue;
+            }
             if I::TREE {
                 Box::pin(self.clear_way(key)).await?;
             }
@@ -242,30 +281,63 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Err(WriteError::Busy)
     }
 
+    /// A key was changed by this attempt.
+    fn note_change(&self, (key, effect): (&Key<'_>, Effect), attempt: u32, is_absorbed: bool) {
+        // An overwrite is tried at once: where that misses it may count as done.
+        if attempt > 1 && !(self.absorbs && effect == Effect::Overwrite) {
+            self.is_shared(key);
+        }
+        self.count(|counts| counts.changes += 1);
+        self.count(|counts| counts.combined += u64::from(is_absorbed));
+    }
+
     async fn put(
         &self,
-        key: &Key<'_>,
+        (key, effect): (&Key<'_>, Effect),
         value: &[u8],
-        seen: Seen,
+        (seen, is_read): (Seen, bool),
         rival: &mut Rival,
-    ) -> Result<bool, WriteError> {
+    ) -> Result<Put, WriteError> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(WriteError::TooLong);
         }
         match seen {
-            Seen::Absent(probe) => self.insert_new(key, value, &probe, rival).await,
+            Seen::Absent(probe) => self.insert_new(key, value, &probe, rival).await.map(Put::of),
             Seen::Found(found) => {
                 let at = (found.slot, found.word);
-                let change = self.written(Purpose::Publish, at, key, value).await?;
+                let is_blind = effect == Effect::Overwrite;
+                let change = self.written(Purpose::Publish, at, key, value, is_blind).await?;
                 let (word, block) = (change.new, change.block);
                 self.forget(key);
-                let made = self.make(Change { gone: Some(found.block), ..change }).await?;
-                if let Some(block) = block.filter(|_| made) {
+                let made = self.try_make(Change { gone: Some(found.block), ..change }).await?;
+                if let Err(says) = made {
+                    let is_combined = is_blind && self.absorbs;
+                    let at = Some((found.slot, says)).filter(|_| is_combined);
+                    return self.missed(key, at, is_read).await;
+                }
+                if let Some(block) = block {
                     self.remember(key, (found.slot, word), block.generation, value);
                 }
-                Ok(made)
+                Ok(Put::Made)
             }
         }
+    }
+
+    /// Others were first. Where that may count as done right after it, it is looked at what they
+    /// have made of its slot.
+    async fn missed(
+        &self,
+        key: &Key<'_>,
+        at: Option<(Addr, SlotWord)>,
+        is_read: bool,
+    ) -> Result<Put, WriteError> {
+        let Some(at) = at else { return Ok(Put::Missed(None)) };
+        Ok(match Box::pin(self.instead(key, at, is_read)).await? {
+            Instead::BlindWrite => Put::Absorbed,
+            // What was remembered was old, and this is not.
+            Instead::Value(found) if !is_read => Put::Missed(Some(Box::new(found))),
+            Instead::Value(_) | Instead::Other => Put::Missed(None),
+        })
     }
 
     async fn remove(&self, found: &Found) -> Result<bool, WriteError> {

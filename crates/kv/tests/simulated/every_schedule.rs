@@ -8,7 +8,8 @@
 
 use crate::scene::small::{self, Deed, Explored, Mishap, Small};
 use crate::scene::{
-    Apart, ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceSmall, Remembering, TreeTight,
+    Absorbing, Apart, ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceSmall, Remembering,
+    TreeTight,
 };
 use farlock_kv::Index;
 use farlock_sim::schedule::{Consistent, Director};
@@ -144,6 +145,25 @@ fn two_clients_that_are_combined() {
     }
 }
 
+/// Of overwrites that collide one is carried out, and others count as done right before it.
+#[test]
+fn overwrites_that_come_second() {
+    type Array = Absorbing<ArrayOptimistic>;
+    type Race = Absorbing<RaceSmall>;
+    for plan in [CALM, DEADLY, HALTING] {
+        let array = every::<Array>("pointer array, absorbing", &singles(2), plan);
+        let race = every::<Remembering<Race>>("race, absorbing", &singles(2), plan);
+        assert!(array.combined > 0 && race.combined > 0, "{array:?}, {race:?}");
+    }
+    every::<Array>("pointer array, absorbing, recycling", &recycling(), CALM);
+    every::<Remembering<Race>>("race, absorbing, recycling", &recycling(), CALM);
+    every::<Absorbing<TreeTight>>("tree, absorbing", &singles(2), CALM);
+    let beside = |deed| vec![vec![Deed::Update], vec![Deed::Update], vec![deed]];
+    let three: Vec<_> = Deed::ALL.into_iter().map(beside).collect();
+    let sum = every::<Array>("pointer array, absorbing, three", &three, CALM);
+    assert!(sum.combined > 0, "{sum:?}");
+}
+
 #[test]
 fn three_clients() {
     every::<ArrayOptimistic>("pointer array, three", &singles(3), CALM);
@@ -243,6 +263,18 @@ mod planted {
     fn a_success_that_is_said_of_a_failure() {
         let small = small(&[&[Deed::Update], &[Deed::Delete]]);
         caught::<ArrayCider>(Flaw::FalseSuccess, Small { slow: true, exists: false, ..small });
+    }
+
+    #[test]
+    fn an_overwrite_that_counts_as_done_before_an_increment() {
+        let small = small(&[&[Deed::Update], &[Deed::Increment]]);
+        caught::<Absorbing<ArrayOptimistic>>(Flaw::AbsorbedByAny, small);
+    }
+
+    #[test]
+    fn an_overwrite_that_counts_as_done_before_one_that_was_answered() {
+        let small = small(&[&[Deed::Update, Deed::Update], &[Deed::Update]]);
+        caught::<Remembering<Absorbing<RaceSmall>>>(Flaw::AbsorbedByEarlier, small);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::scene::small::{self, Act, Deed, Explored, Mishap, Small};
 use crate::scene::{
-    ArrayOptimistic, Kit, NarrowOptimistic, Remembering, ThinCas, ThinCider, ThinMcs,
+    Absorbing, ArrayOptimistic, Kit, NarrowOptimistic, Remembering, ThinCas, ThinCider, ThinMcs,
     ThinOptimistic, TreeTight,
 };
 use Deed::{Delete, Get, Grow, Increment, Insert, Scan, Update, Watch};
@@ -84,6 +84,31 @@ fn one_dies_or_stops_while_slots_move() {
     let grow = [deeds(&[&[Grow], &[Grow]])];
     for mishap in [Mishap::Dies, Mishap::Stops, Mishap::Loses] {
         every::<NarrowOptimistic>(&format!("making a level, {mishap:?}"), &befalls(mishap, &grow));
+    }
+}
+
+#[test]
+fn overwrites_come_second_while_slots_move() {
+    type Narrow = Absorbing<NarrowOptimistic>;
+    let overwrites = [
+        deeds(&[&[Update], &[Update]]),
+        deeds(&[&[Update, Get], &[Update]]),
+        deeds(&[&[Update, Update], &[Update]]),
+        deeds(&[&[Update], &[Update], &[Get]]),
+        deeds(&[&[Update], &[Delete, Insert]]),
+    ];
+    let cases = overwrites.clone().map(unknown);
+    let sum = every::<Narrow>("moving, absorbing", &cases);
+    let remembered = every::<Remembering<Narrow>>("moving, absorbing, remembering", &cases);
+    assert!(sum.combined > 0 && remembered.combined > 0, "{sum:?}, {remembered:?}");
+    every::<Narrow>("making a level, absorbing", &[deeds(&[&[Grow, Update], &[Update]])]);
+    let few = [deeds(&[&[Update], &[Update]])];
+    for mishap in [Mishap::Dies, Mishap::Stops, Mishap::Loses] {
+        let what = format!("moving, absorbing, one {mishap:?}");
+        if mishap != Mishap::Loses || has_more() {
+            every::<Narrow>(&what, &befalls(mishap, &few.clone().map(unknown)));
+        }
+        every::<Absorbing<ArrayOptimistic>>(&what, &befalls(mishap, &overwrites[..3]));
     }
 }
 

@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 use crate::scene::{
-    self, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
-    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns, Remembering,
-    Report, Work,
+    self, Absorbing, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing,
+    RaceCider, RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns,
+    Remembering, Report, Work,
 };
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
@@ -148,6 +148,30 @@ fn writes_that_are_combined() {
     crowds::<ArrayCider>("array, cider, stormy", 300, rough);
     crowds::<RaceCider>("race, cider, stormy", 300, rough);
     crowds::<RaceChoosing>("race, cider that chooses, stormy", 300, rough);
+}
+
+/// Of those that collide, and by clients that remember where keys were, and while they move.
+#[test]
+fn writes_that_come_second() {
+    type Array = Absorbing<ArrayOptimistic>;
+    type Race = Absorbing<RaceOptimistic>;
+    let storm = Play { cancel: Ratio::one_in(10), ..crowd(4, 1).in_a_storm() };
+    crowds::<Array>("array, absorbing, calm", 60, crowd(4, 1));
+    crowds::<Race>("race, absorbing, calm", 60, crowd(4, 1));
+    crowds::<Array>("array, absorbing, stormy", 300, storm);
+    crowds::<Remembering<Race>>("race, absorbing, remembering, stormy", 400, storm);
+    crowds::<Absorbing<RaceChoosing>>("race, cider that chooses, absorbing", 200, storm);
+    crowds::<Remembering<Race>>("race, absorbing, 3 tasks", 100, crowd(2, 3).in_a_storm());
+    timed::<Remembering<Race>>("race, absorbing, remembering", 300);
+    type Growing = Remembering<Absorbing<RaceGrowing>>;
+    let growing = Play { keys: 2, clients: 4, ..GROWING };
+    runs::<Growing>("growing, absorbing", 200, growing, || None);
+    runs::<Growing>("growing, absorbing, stormy", 400, growing.in_a_storm(), || None);
+    let base = Play { mode: Mode::Explored, together: true, operations: 4, ..crowd(3, 1) };
+    let any = Director::new(Random::new(6));
+    crowds_by::<Remembering<Race>>("race, absorbing, any order", 300, base, || any.begin());
+    let few = Director::new(Pct::new(7, 4));
+    crowds_by::<Array>("array, absorbing, pct", 300, base, || few.begin());
 }
 
 /// The same in any order, and then where a wait may end at any time, patience as well.

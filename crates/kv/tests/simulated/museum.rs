@@ -2,8 +2,8 @@
 //! the same judges, nothing is.
 
 use crate::scene::{
-    self, ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic,
-    Remembering, TreeOptimistic, Work,
+    self, Absorbing, ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing,
+    RaceOptimistic, Remembering, TreeOptimistic, Work,
 };
 use farlock_kv::Flaw;
 use farlock_sim::Ratio;
@@ -159,6 +159,12 @@ fn two_keys_that_are_combined() {
 #[test]
 fn an_executor_that_executes_twice() {
     caught::<RaceCider>(Flaw::ExecutesAgain, 100, CROWD);
+}
+
+#[test]
+fn an_overwrite_that_is_done_before_one_that_was_answered() {
+    let base = Play { keys: 1, ..CROWD };
+    caught::<Remembering<Absorbing<RaceOptimistic>>>(Flaw::AbsorbedByEarlier, 200, base);
 }
 
 #[test]

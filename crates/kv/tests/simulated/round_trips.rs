@@ -130,6 +130,21 @@ fn a_value_that_is_long_or_was_read_long_ago_is_read_before_it_is_changed() {
     assert_eq!(scene.trips(&store, store.update(&name(1), b"late")), (2, Ok(())));
 }
 
+/// What it remembers was changed, and is changed once more while it looks at that.
+#[test]
+fn an_overwrite_that_comes_second_takes_no_more_than_four() {
+    let scene = Scene::new();
+    let open = || scene.open().remembering().absorbing();
+    let (one, other) = (open(), open());
+    scene.world.block_on(one.insert(&name(1), b"first")).unwrap();
+    scene.world.block_on(other.upsert(&name(1), b"second")).unwrap();
+    // A compare, a look at what is there instead, and one more compare.
+    assert_eq!(scene.trips(&one, one.upsert(&name(1), b"third")), (3, Ok(())));
+    assert_eq!(scene.trips(&one, one.upsert(&name(1), b"fourth")), (1, Ok(())));
+    assert_eq!(one.counts().combined, 0, "the other one was answered before");
+    assert_eq!(scene.trips(&other, other.get(&name(1))), (2, got(b"fourth")));
+}
+
 #[test]
 fn what_others_have_changed_is_seen() {
     let scene = Scene::new();

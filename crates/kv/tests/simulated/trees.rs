@@ -1,8 +1,8 @@
 //! Specification: as for every index, for a tree whose nodes are split and replaced all the time.
 
 use crate::scene::{
-    self, Kit, Play, Remembering, Report, TreeAsMeant, TreeCas, TreeChoosing, TreeCider, TreeMcs,
-    TreeOptimistic, TreeTight, Work,
+    self, Absorbing, Kit, Play, Remembering, Report, TreeAsMeant, TreeCas, TreeChoosing, TreeCider,
+    TreeMcs, TreeOptimistic, TreeTight, Work,
 };
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
@@ -42,6 +42,7 @@ fn nodes_are_replaced() {
     runs::<TreeAsMeant>("tree as meant, stormy", 100, TREE.in_a_storm(), || None);
     let tasks = Play { tasks: 3, clients: 2, operations: 5, ..TREE.in_a_storm() };
     runs::<TreeOptimistic>("tree, 3 tasks", 150, tasks, || None);
+    runs::<Absorbing<TreeOptimistic>>("tree, absorbing", 200, TREE.in_a_storm(), || None);
     runs::<Remembering<TreeOptimistic>>("tree, remembering", 200, TREE.in_a_storm(), || None);
 }
 

@@ -9,7 +9,7 @@ use super::error::KvError;
 use super::hub::{Hub, Owning};
 use super::part::Part;
 use super::value::{Owner, Term};
-use super::wish::{self, Wish};
+use super::wish::{self, Live, Wish};
 
 impl Kv {
     /// Gives a key this value, whether or not it has one, for as long as its owner is there: all
@@ -77,7 +77,7 @@ impl Part {
         let owner = owning.owner.as_ref().map(|(_, owner)| *owner);
         for key in keys.into_keys() {
             // What fails here is found dead by others.
-            let _ = self.change(&key, None, |old| {
+            let _ = self.change(&key, None, |old: Option<Live<'_>>| {
                 Ok(match old {
                     Some((_, term)) if term.owner == owner => Wish::Remove(()),
                     _ => Wish::Leave(()),

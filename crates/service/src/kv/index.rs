@@ -231,7 +231,7 @@ impl Store {
             shape: Shape,
             is_far: bool,
         ) -> Client<I> {
-            let store = Client::new(turns, index, shape);
+            let store = Client::new(turns, index, shape).absorbing();
             if is_far { store.remembering() } else { store }
         }
         match choice.index {
@@ -252,12 +252,13 @@ impl Store {
         of_each!(self, store => store.sight(key).await)
     }
 
-    pub(super) async fn modify<T>(
+    pub(super) async fn modify_or_combine<T>(
         &self,
         key: &[u8],
+        combined: Option<T>,
         decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
     ) -> Result<T, WriteError> {
-        of_each!(self, store => store.modify(key, decide).await)
+        of_each!(self, store => store.modify_or_combine(key, combined, decide).await)
     }
 
     pub(super) async fn close(&self) -> Result<(), ReadError> {

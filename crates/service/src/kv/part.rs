@@ -14,7 +14,7 @@ use super::hub::Hub;
 use super::index::Store;
 use super::keep::GROWTH_CHUNKS;
 use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
-use super::wish::{Live, Wish, Wishes};
+use super::wish::{Wish, Wishes};
 use crate::connection::Lane;
 
 /// A part of a store, by a place of its own.
@@ -100,8 +100,11 @@ impl Part {
         self.hub.check()?;
         let mut is_last = false;
         loop {
+            // Where a token counts, so does that of the value before.
+            let blind = wish.blind().filter(|_| token.is_none());
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
-            match block_on(self.lane(), self.store.modify(key, decide)) {
+            let change = self.store.modify_or_combine(key, blind.map(Ok), decide);
+            match block_on(self.lane(), change) {
                 Ok(answer) => {
                     if self.store.is_crowded() || self.store.is_short() {
                         self.foresee();
@@ -167,7 +170,7 @@ impl Part {
         &self,
         old: Option<&[u8]>,
         token: Option<Token>,
-        wish: impl FnOnce(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
+        wish: &mut impl Wishes<'v, T>,
     ) -> Decision<Result<T, KvError>> {
         let old = match old.map(Stored::decode) {
             Some(None) => return Decision::Leave(Err(WriteError::Corrupt)),
@@ -182,7 +185,7 @@ impl Part {
             _ => {}
         }
         let live = old.and_then(|old| Some((old.data(|term| self.has_ended(term))?, old.term)));
-        match (wish(live), token) {
+        match (wish.wish(live), token) {
             (Err(error), _) => refused(error),
             (Ok(Wish::Put(value, ..)), _) if value.len() > VALUE_BYTES_MAX => {
                 refused(KvError::TooLong { bytes: value.len() })

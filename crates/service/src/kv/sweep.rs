@@ -8,7 +8,7 @@ use super::error::KvError;
 use super::part::Part;
 use super::scan::Pages;
 use super::value::Stored;
-use super::wish::Wish;
+use super::wish::{Live, Wish};
 
 /// A handle that finds the store full goes through all of it at most so often, where little has
 /// ended: it takes long where much is stored.
@@ -48,7 +48,7 @@ impl Part {
     /// Frees what a key has if it has ended, but for this token. It may have got another value
     /// meanwhile.
     fn free(&self, key: &[u8], token: Option<Token>) -> Result<bool, KvError> {
-        let freed = self.change(key, token, |old| {
+        let freed = self.change(key, token, |old: Option<Live<'_>>| {
             Ok(match old {
                 None => Wish::Remove(true),
                 Some(_) => Wish::Leave(false),

@@ -21,20 +21,47 @@ pub(super) type Live<'a> = (&'a [u8], Term);
 /// What is wanted, or why nothing is.
 type Wished<'v, T> = Result<Wish<'v, T>, KvError>;
 
-/// What an operation wants of a key, told the value that it has: more than once, where that is
-/// changed meanwhile.
-pub(super) trait Wishes<'v, T>: FnMut(Option<Live<'_>>) -> Wished<'v, T> {}
+/// What an operation wants of a key.
+pub(super) trait Wishes<'v, T> {
+    /// Told the value that it has: more than once, where that is changed meanwhile.
+    fn wish(&mut self, old: Option<Live<'_>>) -> Wished<'v, T>;
 
-impl<'v, T, W: FnMut(Option<Live<'_>>) -> Wished<'v, T>> Wishes<'v, T> for W {}
+    /// The answer of one that gives a value, whatever the value was; `None` if that counts.
+    fn blind(&self) -> Option<T> {
+        None
+    }
+}
+
+impl<'v, T, W: FnMut(Option<Live<'_>>) -> Wished<'v, T>> Wishes<'v, T> for W {
+    #[inline]
+    fn wish(&mut self, old: Option<Live<'_>>) -> Wished<'v, T> {
+        self(old)
+    }
+}
+
+/// It gets this value.
+struct Put<'v>(&'v [u8], Term);
+
+impl<'v> Wishes<'v, ()> for Put<'v> {
+    #[inline]
+    fn wish(&mut self, _: Option<Live<'_>>) -> Wished<'v, ()> {
+        Ok(Wish::Put(self.0.into(), self.1, ()))
+    }
+
+    #[inline]
+    fn blind(&self) -> Option<()> {
+        Some(())
+    }
+}
 
 /// It gets this value.
 pub(super) fn put<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, ()> {
-    move |_| Ok(Wish::Put(value.into(), term, ()))
+    Put(value, term)
 }
 
 /// It gets this value if it has none.
 pub(super) fn insert<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
-    move |old| {
+    move |old: Option<Live<'_>>| {
         Ok(match old {
             None => Wish::Put(value.into(), term, true),
             Some(_) => Wish::Leave(false),
@@ -44,7 +71,7 @@ pub(super) fn insert<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
 
 /// It gets this value if it has another one.
 pub(super) fn replace<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
-    move |old| {
+    move |old: Option<Live<'_>>| {
         Ok(match old {
             Some(_) => Wish::Put(value.into(), term, true),
             None => Wish::Leave(false),
@@ -54,7 +81,7 @@ pub(super) fn replace<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> 
 
 /// It gets this value if it has the one that is expected; when it ends stays.
 pub(super) fn compare_and_set<'v>(expected: &'v [u8], value: &'v [u8]) -> impl Wishes<'v, bool> {
-    move |old| {
+    move |old: Option<Live<'_>>| {
         Ok(match old {
             Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
             _ => Wish::Leave(false),
@@ -64,7 +91,7 @@ pub(super) fn compare_and_set<'v>(expected: &'v [u8], value: &'v [u8]) -> impl W
 
 /// Its number gets larger by this, and is told; when it ends stays.
 pub(super) fn add(by: i64) -> impl Wishes<'static, i64> {
-    move |old| {
+    move |old: Option<Live<'_>>| {
         let none = (Some(0), Term::default());
         let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
         let old = old.ok_or(KvError::NotANumber)?;
@@ -77,7 +104,7 @@ pub(super) fn add(by: i64) -> impl Wishes<'static, i64> {
 pub(super) fn update(
     mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
 ) -> impl Wishes<'static, Option<Vec<u8>>> {
-    move |old| {
+    move |old: Option<Live<'_>>| {
         let (old, term) = old.map_or((None, Term::default()), |(old, term)| (Some(old), term));
         Ok(match change(old) {
             Some(new) => Wish::Put(new.clone().into(), term, Some(new)),
@@ -88,7 +115,7 @@ pub(super) fn update(
 
 /// It has no value any more; whether it had one is told.
 pub(super) fn remove() -> impl Wishes<'static, bool> {
-    |old| Ok(Wish::Remove(old.is_some()))
+    |old: Option<Live<'_>>| Ok(Wish::Remove(old.is_some()))
 }
 
 /// The number that a value is.

@@ -18,6 +18,8 @@ pub trait Kit: 'static {
     type I: Index + Copy + 'static;
     /// Whether clients remember where keys were.
     const REMEMBERS: bool = false;
+    /// Whether overwrites that come second count as done.
+    const ABSORBS: bool = false;
     /// Chunks are to be as large at least, and as many, for what is larger than pairs.
     const CHUNK_BYTES_MIN: u64 = 0;
     const CHUNKS_MIN: u32 = 0;
@@ -162,6 +164,21 @@ pub struct Remembering<K>(std::marker::PhantomData<K>);
 
 impl<K: Kit> Kit for Remembering<K> {
     const REMEMBERS: bool = true;
+    const ABSORBS: bool = K::ABSORBS;
+
+    fn name(key: u64) -> Vec<u8> {
+        K::name(key)
+    }
+
+    as_the_kit_has_it!();
+}
+
+/// One whose clients count overwrites that come second as done.
+pub struct Absorbing<K>(std::marker::PhantomData<K>);
+
+impl<K: Kit> Kit for Absorbing<K> {
+    const REMEMBERS: bool = K::REMEMBERS;
+    const ABSORBS: bool = true;
 
     fn name(key: u64) -> Vec<u8> {
         K::name(key)
@@ -175,6 +192,7 @@ pub struct Apart<K>(std::marker::PhantomData<K>);
 
 impl<K: Kit> Kit for Apart<K> {
     const REMEMBERS: bool = K::REMEMBERS;
+    const ABSORBS: bool = K::ABSORBS;
 
     fn name(key: u64) -> Vec<u8> {
         const FIRST: u64 = 1_007;
@@ -189,6 +207,7 @@ pub type Kept<K> = Store<AnyScheme, <K as Kit>::I>;
 
 /// The store as this kit has it.
 pub fn of_kit<K: Kit>(store: Kept<K>) -> Kept<K> {
+    let store = if K::ABSORBS { store.absorbing() } else { store };
     if K::REMEMBERS { store.remembering() } else { store }
 }
 

@@ -214,6 +214,16 @@ pub(super) fn check_header(
     if magic != MAGIC {
         return Err(Malformed::Magic);
     }
+    let capacity = Capacity {
+        endpoints: u16::try_from(endpoints).map_err(|_| Malformed::Capacity)?,
+        slots: u8::try_from(slots).map_err(|_| Malformed::Capacity)?,
+        max_bytes,
+    };
+    check_capacity(&capacity, 1).map_err(|_| Malformed::Capacity)?;
+    let layout = Layout::new(capacity);
+    if hash != layout.hash() {
+        return Err(Malformed::Layout);
+    }
     // Where it is missing, an attacher died before it put it there, or is about to. An origin that
     // is missing beside its copy may have been put there since the one was read and the other not.
     let is_copied = origin == 0 || origin_copy == 0 || origin_copy == copy_of(origin);
@@ -225,16 +235,6 @@ pub(super) fn check_header(
         word => Origin::of_word(word).map(Some).ok_or(Malformed::Incarnation),
     };
     let (origin, floor) = (origin_of(origin)?, origin_of(floor)?);
-    let capacity = Capacity {
-        endpoints: u16::try_from(endpoints).map_err(|_| Malformed::Capacity)?,
-        slots: u8::try_from(slots).map_err(|_| Malformed::Capacity)?,
-        max_bytes,
-    };
-    check_capacity(&capacity, 1).map_err(|_| Malformed::Capacity)?;
-    let layout = Layout::new(capacity);
-    if hash != layout.hash() {
-        return Err(Malformed::Layout);
-    }
     check_bytes(&layout, bytes)?;
     if file_bytes < bytes {
         return Err(Malformed::Truncated);
@@ -344,6 +344,14 @@ mod tests {
             words[word] = value;
             assert_eq!(check_header(&words, size), Err(fault), "word {word} = {value:#x}");
         }
+    }
+
+    /// One of another version may have something else where this one's copies are.
+    #[test]
+    fn a_header_of_another_version_is_not_said_to_be_damaged() {
+        let mut words = drawn_words();
+        (words[1], words[13], words[14]) = (words[1] ^ 1, 0, 0);
+        assert_eq!(check_header(&words, 1 << 30), Err(Malformed::Layout));
     }
 
     #[test]

@@ -672,7 +672,8 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
              FARLOCK_DIR on another filesystem in memory"
         }
         ConnectError::Malformed { .. } => {
-            "no farlock of this version made it; `farlock region remove NAME` removes it"
+            "another version of farlock made it, or it was overwritten: `farlock region remove \
+             NAME` removes it"
         }
         ConnectError::Untrusted { path, .. } => return hint_of_untrusted(path),
         ConnectError::IncarnationUnreadable { .. } => {

@@ -18,13 +18,16 @@ use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
 use super::core::Store;
-use super::find::{Found, Read};
+use super::find::{Found, Places, Read};
 use crate::error::ReadError;
 use crate::far;
 use crate::flaw::Flaw;
 use crate::index::{Index, Key};
 use crate::sync::Scheme;
 use crate::word::SlotWord;
+
+/// Words by which a scheme tells whether others stand in line.
+const LINE_WORDS: usize = 2;
 
 /// What stands where an overwrite expected something else.
 pub(super) enum Instead {
@@ -36,30 +39,41 @@ pub(super) enum Instead {
     Other,
 }
 
+/// What is seen behind a slot.
+struct Behind {
+    found: Found,
+    /// What the slot says by now, if that is something else.
+    later: Option<SlotWord>,
+    is_awaited: bool,
+}
+
 impl<S: Scheme, I: Index> Store<S, I> {
     /// A compare of this slot has found that it says this. What it was expected to say the key had
-    /// during the call, if that `is_read`; else it is remembered from before.
+    /// during the call, if that `is_read`; else it is remembered from before. Tells too whether
+    /// others were seen to stand in line.
     pub(super) async fn instead(
         &self,
         key: &Key<'_>,
         (slot, says): (Addr, SlotWord),
         is_read: bool,
-    ) -> Result<Instead, ReadError> {
-        let Some((found, later)) = self.behind(key, (slot, says), is_read).await? else {
-            return Ok(Instead::Other);
+    ) -> Result<(Instead, bool), ReadError> {
+        let Some(behind) = self.behind(key, (slot, says), is_read).await? else {
+            return Ok((Instead::Other, false));
         };
+        let Behind { found, later, is_awaited } = behind;
         if self.has_come_between(&found, is_read) {
-            return Ok(Instead::BlindWrite);
+            return Ok((Instead::BlindWrite, is_awaited));
         }
         // Seen during the call itself, so what has come since has come during it.
         let later = match later.filter(|word| self.may_be_of(key, *word)) {
             Some(word) => self.found(key, (slot, word), self.read_block(word).await?),
             None => None,
         };
-        match later {
-            Some(later) if self.has_come_between(&later, true) => Ok(Instead::BlindWrite),
-            later => Ok(Instead::Value(later.unwrap_or(found))),
-        }
+        let instead = match later {
+            Some(later) if self.has_come_between(&later, true) => Instead::BlindWrite,
+            later => Instead::Value(later.unwrap_or(found)),
+        };
+        Ok((instead, is_awaited))
     }
 
     /// Whether this was put there by a blind write during the call: before, the slot has said
@@ -73,27 +87,33 @@ impl<S: Scheme, I: Index> Store<S, I> {
         word.is_committed() && word.fingerprint() == key.fingerprint()
     }
 
-    /// The key's value that a slot names, and what the slot says by now, if that is something else;
-    /// it is not looked at where `is_enough`.
+    /// What a slot names, if it is the key's, with what else one round trip tells. By now the slot
+    /// need not be looked at where `is_enough`.
     async fn behind(
         &self,
         key: &Key<'_>,
         (slot, says): (Addr, SlotWord),
         is_enough: bool,
-    ) -> Result<Option<(Found, Option<SlotWord>)>, ReadError> {
+    ) -> Result<Option<Behind>, ReadError> {
         let Some(named) = self.named(says).filter(|_| self.may_be_of(key, says)) else {
             return Ok(None);
         };
         let words = named.class.words();
-        let (read, later) = if is_enough || words > WORDS_MAX {
-            (self.read_block(says).await?, None)
+        let line = self.scheme.line(key.hash());
+        let (read, later, is_awaited) = if words > WORDS_MAX || is_enough && line.is_none() {
+            (self.read_block(says).await?, None, false)
         } else {
-            let places = [(slot, 1), (self.shape.block_addr(named.number), words)];
-            let read = far::gather(self.endpoint(), &places).await?;
-            let later = SlotWord(read[0]);
-            (self.opened(says, named, &read[1..]), (later != says).then_some(later))
+            let block = (self.shape.block_addr(named.number), words);
+            let line = line.map(|line| (line, LINE_WORDS));
+            let places = [(slot, 1), block].into_iter().chain(line);
+            let read = far::gather(self.endpoint(), &places.collect::<Places>()).await?;
+            let (later, behind) = (SlotWord(read[0]), &read[1 + words..]);
+            let is_awaited = behind.try_into().is_ok_and(|line| self.scheme.is_line(line));
+            let later = (later != says).then_some(later);
+            (self.opened(says, named, &read[1..1 + words]), later, is_awaited)
         };
-        Ok(self.found(key, (slot, says), read).map(|found| (found, later)))
+        let found = self.found(key, (slot, says), read);
+        Ok(found.map(|found| Behind { found, later, is_awaited }))
     }
 
     /// What was read behind a slot, if it is this key's.

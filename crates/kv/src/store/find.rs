@@ -18,7 +18,7 @@ use crate::word::SlotWord;
 const TURNS_MAX: u32 = 10_000;
 
 /// Places that are read with one doorbell, and how many words there.
-type Places = SmallVec<[(Addr, usize); 3]>;
+pub(super) type Places = SmallVec<[(Addr, usize); 3]>;
 
 /// The slots of a key as they were read, one bucket after the other.
 #[derive(Clone, Debug)]

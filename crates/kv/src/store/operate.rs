@@ -32,8 +32,10 @@ pub enum Decision<T> {
 /// What came of giving a key a value.
 enum Put {
     Made,
-    /// It counts as done right before another one.
-    Absorbed,
+    /// It counts as done right before another one. Others were seen to stand in line, or not.
+    Absorbed {
+        is_awaited: bool,
+    },
     /// Others were first; and this is what they have put there, where that can be tried at once.
     Missed(Option<Box<Found>>),
 }
@@ -257,19 +259,20 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 (Decision::Remove(_), Seen::Absent(_)) => return Err(WriteError::NotFound),
             };
             match put {
-                Put::Made | Put::Absorbed => {
-                    let is_absorbed = matches!(put, Put::Absorbed);
+                Put::Made | Put::Absorbed { .. } => {
+                    let is_absorbed = matches!(put, Put::Absorbed { .. });
+                    ended.is_awaited = matches!(put, Put::Absorbed { is_awaited: true });
                     ended.replaced = exists || is_absorbed;
-                    self.note_change((key, effect), attempt, is_absorbed);
+                    self.note_change((key, effect), (attempt, ended.misses), is_absorbed);
                     return Ok(answer);
                 }
                 Put::Missed(found) => early = found.map(|found| (Seen::Found(*found), true)),
             }
-            ended.misses = attempt;
             self.count(|counts| counts.retries += 1);
             if early.is_some() {
                 continue;
             }
+            ended.misses = attempt;
             if I::TREE {
                 Box::pin(self.clear_way(key)).await?;
             }
@@ -281,10 +284,16 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Err(WriteError::Busy)
     }
 
-    /// A key was changed by this attempt.
-    fn note_change(&self, (key, effect): (&Key<'_>, Effect), attempt: u32, is_absorbed: bool) {
-        // An overwrite is tried at once: where that misses it may count as done.
-        if attempt > 1 && !(self.absorbs && effect == Effect::Overwrite) {
+    fn note_change(
+        &self,
+        (key, effect): (&Key<'_>, Effect),
+        (attempt, misses): (u32, u32),
+        is_absorbed: bool,
+    ) {
+        // Where overwrites alone collide the next one is tried at once.
+        let absorbs = self.absorbs && effect == Effect::Overwrite;
+        let is_contested = if absorbs { misses > 0 } else { attempt > 1 };
+        if is_contested {
             self.is_shared(key);
         }
         self.count(|counts| counts.changes += 1);
@@ -332,10 +341,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
         is_read: bool,
     ) -> Result<Put, WriteError> {
         let Some(at) = at else { return Ok(Put::Missed(None)) };
-        Ok(match Box::pin(self.instead(key, at, is_read)).await? {
-            Instead::BlindWrite => Put::Absorbed,
-            // What was remembered was old, and this is not.
-            Instead::Value(found) if !is_read => Put::Missed(Some(Box::new(found))),
+        let (instead, is_awaited) = Box::pin(self.instead(key, at, is_read)).await?;
+        Ok(match instead {
+            Instead::BlindWrite => Put::Absorbed { is_awaited },
+            // What was remembered was old, and this is not: while others overwrite the key as well,
+            // and do nothing else, it is tried at once, and else its turn is waited for.
+            Instead::Value(found) if !is_read && found.opened.is_blind && !is_awaited => {
+                Put::Missed(Some(Box::new(found)))
+            }
             Instead::Value(_) | Instead::Other => Put::Missed(None),
         })
     }

@@ -1,6 +1,6 @@
 //! What every scheme does.
 
-use farlock_fabric::Endpoint;
+use farlock_fabric::{Addr, Endpoint};
 
 /// What an operation is to others that change its key at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +42,8 @@ pub struct Ended {
     pub replaced: bool,
     /// How often others were first.
     pub misses: u32,
+    /// Others were seen to have a turn at the key, or to wait for one, though none is needed here.
+    pub is_awaited: bool,
 }
 
 /// How writers of one key take turns.
@@ -76,6 +78,19 @@ pub trait Scheme {
     async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
         let _ = turn;
         self.missed(times).await;
+    }
+
+    /// Where two words stand by which [`Scheme::is_line`] tells whether others stand in line for
+    /// the key with this hash. A client that needs no turn reads them beside what it reads anyhow.
+    fn line(&self, hash: u64) -> Option<Addr> {
+        let _ = hash;
+        None
+    }
+
+    /// Whether others have a turn where these words stand, or wait for one.
+    fn is_line(&self, words: [u64; 2]) -> bool {
+        let _ = words;
+        false
     }
 
     /// The turn is over.

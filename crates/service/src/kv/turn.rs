@@ -61,6 +61,8 @@ pub(super) struct Turns {
     credits: RefCell<Credits>,
     /// How many changes in a row were lucky, and of which key.
     luck: Cell<(u64, u32)>,
+    /// The key that it has just overwritten without a turn, though others stand in line for it.
+    awaited: Cell<Option<u64>>,
     stuck: Cell<Option<Stuck>>,
 }
 
@@ -98,12 +100,14 @@ impl Turns {
         let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
         let seat = Seat::new(lane, kind, Options::from(origin));
         let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
-        Self { seat, is_far, shape, credits, luck: Cell::default(), stuck: Cell::default() }
+        let (luck, awaited, stuck) = (Cell::default(), Cell::default(), Cell::default());
+        Self { seat, is_far, shape, credits, luck, awaited, stuck }
     }
 
     /// Whether it is to stand in line for this key.
     async fn is_hot(&self, hash: u64) -> bool {
-        if self.credits.borrow_mut().spend(hash) {
+        let is_awaited = self.awaited.take() == Some(hash);
+        if self.credits.borrow_mut().spend(hash) || is_awaited {
             return true;
         }
         match self.luck.get() {
@@ -117,12 +121,12 @@ impl Turns {
 
     /// Whether others have a turn at this key, or wait for one, in the line that it would take.
     async fn is_awaited(&self, hash: u64) -> Result<bool, Fault> {
-        let line = self.line(hash, self.stuck_lines(hash));
+        let line = self.line_of(hash, self.stuck_lines(hash));
         Ok(lock_protocol(true).is_contended(self.word(line).await?))
     }
 
     /// The lock of a key's line.
-    fn line(&self, hash: u64, number: u64) -> Addr {
+    fn line_of(&self, hash: u64, number: u64) -> Addr {
         self.shape.turn(hash.wrapping_add(number))
     }
 
@@ -158,7 +162,7 @@ impl Turns {
 
     async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
         for number in self.stuck_lines(hash)..LINES {
-            if let Some(has_waited) = self.line_up_in(self.line(hash, number)).await? {
+            if let Some(has_waited) = self.line_up_in(self.line_of(hash, number)).await? {
                 if number == 0 {
                     self.stuck.set(None);
                 }
@@ -262,6 +266,15 @@ impl Scheme for Turns {
         }
     }
 
+    fn line(&self, hash: u64) -> Option<Addr> {
+        let is_fit = self.is_far && !self.seat.is_broken();
+        is_fit.then(|| self.line_of(hash, self.stuck_lines(hash)))
+    }
+
+    fn is_line(&self, [low, high]: [u64; 2]) -> bool {
+        lock_protocol(true).is_contended(u128::from(low) | u128::from(high) << 64)
+    }
+
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {
         let Turn { hash, role } = turn;
         if !self.is_far {
@@ -271,6 +284,7 @@ impl Scheme for Turns {
             Role::Optimist => {
                 let (lucky, count) = self.luck.get();
                 self.luck.set((hash, if lucky == hash { count + 1 } else { 1 }));
+                self.awaited.set(ended.is_awaited.then_some(hash));
             }
             // The line does not move: better none.
             Role::Impatient => self.credits.borrow_mut().forget(hash),

@@ -250,6 +250,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 // Only a change makes sure of what is remembered.
                 (Decision::Leave(_), _) => continue,
                 (Decision::Put(value, answer), seen) => {
+                    // Those that are combined with it may have been called since it read early.
+                    let is_read = is_read && (attempt > 1 || !self.scheme.reads_before());
                     (self.put((key, effect), &value, (seen, is_read), &mut rival).await?, answer)
                 }
                 (Decision::Remove(answer), Seen::Found(found)) => {

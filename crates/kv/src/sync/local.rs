@@ -19,7 +19,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use farlock_fabric::Nanos;
+use farlock_fabric::{Addr, Nanos};
 use farlock_locks::within;
 
 use super::scheme::{Effect, Ended, Entered, Scheme};
@@ -277,6 +277,14 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
 
     async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
         self.scheme.missed_in(&mut turn.turn, times).await;
+    }
+
+    fn line(&self, hash: u64) -> Option<Addr> {
+        self.scheme.line(hash)
+    }
+
+    fn is_line(&self, words: [u64; 2]) -> bool {
+        self.scheme.is_line(words)
     }
 
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {

@@ -79,7 +79,7 @@ fn those_that_come_before_a_turn_begins_are_done_with_it_and_others_are_not() {
         opens.set(Some(false));
         let Came::Turn(turn) = look(&mut first) else { panic!("the gate was opened") };
         let mut late = calls(local);
-        local.leave(turn, Ended { replaced: true, misses: 0 }).await;
+        local.leave(turn, Ended { replaced: true, ..Ended::default() }).await;
         assert!(matches!(look(&mut second), Came::Done));
         assert!(matches!(look(&mut late), Came::Waits), "it leads, and the gate is closed");
         opens.set(Some(false));

@@ -132,7 +132,9 @@ impl Kv {
         self.part_of(key)?.read(key, |stored| stored.token)
     }
 
-    /// Gives a key this value, whether or not it has one.
+    /// Gives a key this value, whether or not it has one. Of several that do so at one time some
+    /// may count as done right before another one, which is carried out: nobody could have read
+    /// them.
     ///
     /// # Errors
     /// See [`KvError`].

@@ -16,6 +16,10 @@
 //! they form another one, by the next lock. They try the first again now and then, which may have
 //! stood still since they are quicker than the one that has the turn there.
 //!
+//! A `put` that meets another needs no turn: it counts as done right before that one
+//! ([`farlock_kv::Store::absorbing`]). But others that need one would have no chance beside it, so
+//! it looks at their line when it meets others, and gets in line where it sees one.
+//!
 //! In memory of this host no client takes turns: a change takes less than a microsecond there, and
 //! to wake a waiter fifty.
 

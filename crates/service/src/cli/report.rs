@@ -144,6 +144,10 @@ fn hint_of_system(error: &io::Error) -> &'static str {
         io::ErrorKind::IsADirectory => "that is a directory: name a file in it",
         io::ErrorKind::NotADirectory => "a part of the path is no directory: see that it is right",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "nothing can be written there: choose another place",
+        io::ErrorKind::InvalidFilename => "choose a shorter name",
+        io::ErrorKind::ResourceBusy => "something is mounted there: choose another name",
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
         _ if error.raw_os_error() == Some(libc::EBADF) => {
             "it is closed here: see how this is called"
         }

@@ -135,3 +135,30 @@ fn a_dump_that_is_killed_leaves_what_was_there_and_nothing_else() {
     assert!(std::fs::metadata(dir.join("dump")).unwrap().len() > 100_000);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
 }
+
+#[test]
+fn a_dump_goes_to_where_its_path_leads() {
+    let stage = Stage::new();
+    Kv::open(&stage.options(), "default").unwrap().put("key", "value").unwrap();
+    let dir = stage.file("dumps");
+    std::fs::create_dir_all(dir.join("far")).unwrap();
+    let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    // To nothing yet, by two links.
+    std::os::unix::fs::symlink("far/link", at("link")).unwrap();
+    std::os::unix::fs::symlink("dump", at("far/link")).unwrap();
+    assert_eq!(stage.run(&["kv", "dump", &at("link")]).0, 0);
+    assert!(dir.join("link").is_symlink() && dir.join("far/link").is_symlink());
+    assert!(std::fs::metadata(at("far/dump")).unwrap().len() > 0);
+    // As long as a name may be.
+    let longest = "n".repeat(255);
+    assert_eq!(stage.run(&["kv", "dump", &at(&longest)]).0, 0);
+    let (status, _, error) = stage.run(&["kv", "dump", &at(&"n".repeat(256))]);
+    assert!(status == 71 && error.contains("choose a shorter name"), "{status}: {error}");
+    std::os::unix::fs::symlink("round", at("round")).unwrap();
+    let (status, _, error) = stage.run(&["kv", "dump", &at("round")]);
+    assert_eq!(status, 71, "{error}");
+    let mut left: Vec<_> =
+        std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["far", "link", &longest, "round"]);
+}

@@ -48,6 +48,34 @@ fn no_client_is_kept_from_a_key_that_many_change() {
     assert!(shares.iter().all(|&own| own >= LEAST), "{shares:?}");
 }
 
+/// A `put` that meets another needs no turn, and does not take those of clients that do.
+#[test]
+fn none_is_kept_from_adding_to_what_others_overwrite() {
+    let (_stage, serving) = Serving::alone();
+    let (made, start) = (AtomicU64::new(0), Barrier::new(CLIENTS as usize));
+    let changes = |number: u64| {
+        let kv = Kv::open(&serving.options(), "default").unwrap();
+        start.wait();
+        let mut own = 0;
+        while made.fetch_add(1, Ordering::Relaxed) < CHANGES {
+            match number {
+                0 => assert!(kv.add("key", 1).unwrap() > 7),
+                _ => kv.put("key", "7").unwrap(),
+            }
+            own += 1;
+        }
+        own
+    };
+    let changes = &changes;
+    let shares: Vec<u64> = thread::scope(|scope| {
+        let begin = |number| scope.spawn(move || changes(number));
+        let clients: Vec<_> = (0..CLIENTS).map(begin).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    println!("of {CLIENTS} clients the first adds: {shares:?}");
+    assert!(shares.iter().all(|&own| own >= LEAST), "{shares:?}");
+}
+
 /// Changes a key without end, in a process of its own.
 #[test]
 fn actor_that_changes() {

@@ -22,12 +22,11 @@ pub(super) struct Unnamed {
 impl Unnamed {
     /// Begins the file of this path. One that is named by a link is replaced where it lies.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let path = path.canonicalize().or_else(|_| end_of_links(path))?;
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
-        let mut new = path.file_name().unwrap_or_default().to_owned();
-        new.push(format!(".{}.new", std::process::id()));
-        let new = dir.join(new);
+        // Whatever the file's own name, this is short enough.
+        let new = dir.join(format!(".farlock-dump.{}.new", std::process::id()));
         let (file, is_new) = match nameless(dir) {
             Some(file) => (file, false),
             None => (File::create_new(&new)?, true),
@@ -55,6 +54,20 @@ impl Drop for Unnamed {
             let _ = std::fs::remove_file(&self.new);
         }
     }
+}
+
+/// Where a path leads to at which there is nothing yet.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    /// As many as the system follows.
+    const LINKS_MAX: u32 = 40;
+    let mut end = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match end.read_link() {
+            Ok(to) => end = end.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(end),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
 }
 
 /// A file without a name, where it can be made and can be given one.

@@ -45,6 +45,12 @@ const MISSES_BETWEEN: u32 = 8;
 /// measurement of each 32nd change does not meet the look each time.
 const LUCK_MAX: u32 = 31;
 
+/// Instead of a number of lucky changes: others were seen in line.
+const AWAITED: u32 = u32::MAX;
+
+/// Of so many keys luck is remembered.
+const LUCK_KEYS: usize = 8;
+
 /// How long a client waits in a line that does not move, and a server for it in all, in
 /// nanoseconds; then it gets in another one.
 const PATIENCE: Patience = Patience { still: 10_000_000, at_most: 200_000_000 };
@@ -63,10 +69,8 @@ pub(super) struct Turns {
     is_far: bool,
     shape: Shape,
     credits: RefCell<Credits>,
-    /// How many changes in a row were lucky, and of which key.
-    luck: Cell<(u64, u32)>,
-    /// The key that it has just overwritten without a turn, though others stand in line for it.
-    awaited: Cell<Option<u64>>,
+    /// How many changes in a row were lucky, and of which key: of a few keys, by their hashes.
+    luck: [Cell<(u64, u32)>; LUCK_KEYS],
     stuck: Cell<Option<Stuck>>,
 }
 
@@ -104,23 +108,27 @@ impl Turns {
         let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
         let seat = Seat::new(lane, kind, Options::from(origin));
         let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
-        let (luck, awaited, stuck) = (Cell::default(), Cell::default(), Cell::default());
-        Self { seat, is_far, shape, credits, luck, awaited, stuck }
+        let (luck, stuck) = (Default::default(), Cell::default());
+        Self { seat, is_far, shape, credits, luck, stuck }
     }
 
     /// Whether it is to stand in line for this key.
     async fn is_hot(&self, hash: u64) -> bool {
-        let is_awaited = self.awaited.take() == Some(hash);
-        if self.credits.borrow_mut().spend(hash) || is_awaited {
+        if self.credits.borrow_mut().spend(hash) {
             return true;
         }
-        match self.luck.get() {
-            (lucky, LUCK_MAX..) if lucky == hash => {
-                self.luck.set((hash, 0));
-                self.is_awaited(hash).await.unwrap_or(false)
+        let luck = self.luck_of(hash);
+        match luck.get() {
+            (lucky, count @ LUCK_MAX..) if lucky == hash => {
+                luck.set((hash, 0));
+                count == AWAITED || self.is_awaited(hash).await.unwrap_or(false)
             }
             _ => false,
         }
+    }
+
+    fn luck_of(&self, hash: u64) -> &Cell<(u64, u32)> {
+        &self.luck[hash as usize % LUCK_KEYS]
     }
 
     /// Whether others have a turn at this key, or wait for one, in the line that it would take.
@@ -286,9 +294,9 @@ impl Scheme for Turns {
         }
         match role {
             Role::Optimist => {
-                let (lucky, count) = self.luck.get();
-                self.luck.set((hash, if lucky == hash { count + 1 } else { 1 }));
-                self.awaited.set(ended.is_awaited.then_some(hash));
+                let (lucky, count) = self.luck_of(hash).get();
+                let count = if lucky == hash { count + 1 } else { 1 };
+                self.luck_of(hash).set((hash, if ended.is_awaited { AWAITED } else { count }));
             }
             // The line does not move: better none.
             Role::Impatient => self.credits.borrow_mut().forget(hash),

@@ -52,6 +52,7 @@ fn no_client_is_kept_from_a_key_that_many_change() {
 #[test]
 fn none_is_kept_from_adding_to_what_others_overwrite() {
     let (_stage, serving) = Serving::alone();
+    Kv::open(&serving.options(), "default").unwrap().put("key", "7").unwrap();
     let (made, start) = (AtomicU64::new(0), Barrier::new(CLIENTS as usize));
     let changes = |number: u64| {
         let kv = Kv::open(&serving.options(), "default").unwrap();

@@ -197,7 +197,8 @@ impl<I: Index + Copy> Cluster<I> {
         let party = plan.party(endpoint);
         let open = |&(shape, table): &(Shape, Addr)| {
             let store = Store::open(party.turns(table, local), self.index, shape);
-            Ok(Rc::new(self.world.block_on(store).context("a store cannot be opened")?))
+            let store = self.world.block_on(store).context("a store cannot be opened")?;
+            Ok(Rc::new(if plan == Plan::Absorbing { store.absorbing() } else { store }))
         };
         self.sites.iter().map(open).collect()
     }

@@ -28,6 +28,8 @@ pub enum IndexKind {
 pub enum Sync {
     /// Not at all: a late writer tries again
     Optimistic,
+    /// Not at all: of overwrites that collide one is carried out, and the others count as done
+    Absorbing,
     /// By a spin lock with backoff
     Cas,
     /// By a queue lock
@@ -156,6 +158,7 @@ impl YcsbArgs {
         let rules = CiderRules { credits, ..CiderRules::DEFAULT };
         match self.sync {
             Sync::Optimistic => Plan::Optimistic { at_once: as_published },
+            Sync::Absorbing => Plan::Absorbing,
             Sync::Cas => Plan::Cas { as_published },
             Sync::Mcs => Plan::Mcs { as_published },
             Sync::Cider => Plan::Cider(rules),

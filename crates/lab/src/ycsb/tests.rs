@@ -39,8 +39,10 @@ fn a_tree_is_scanned_and_nothing_else_is() {
 }
 
 #[test]
-fn what_is_not_combined_locally_is_combined_by_cider_alone() {
-    for (sync, combines) in [("optimistic", false), ("cider-choice", false), ("cider", true)] {
+fn what_is_not_combined_locally_is_combined_by_cider_or_absorbed() {
+    let rows =
+        [("optimistic", false), ("cider-choice", false), ("cider", true), ("absorbing", true)];
+    for (sync, combines) in rows {
         let row = row(&format!("--sync {sync} --no-local-combining"));
         assert_eq!((row.wc_rate_local, row.wc_rate > 0.0), (0.0, combines), "{row:?}");
     }

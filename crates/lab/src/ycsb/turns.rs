@@ -68,9 +68,17 @@ pub(super) enum Party {
 /// How writers take turns, by what a compute node's clients have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Plan {
-    Optimistic { at_once: bool },
-    Cas { as_published: bool },
-    Mcs { as_published: bool },
+    Optimistic {
+        at_once: bool,
+    },
+    /// Optimistic, by stores that absorb.
+    Absorbing,
+    Cas {
+        as_published: bool,
+    },
+    Mcs {
+        as_published: bool,
+    },
     Cider(CiderRules),
 }
 
@@ -81,7 +89,9 @@ impl Plan {
         let sleeper = Sleeper { inner, at_least_ns: if sleeps { SLEEP_NS_MIN } else { 0 } };
         let mcs = |sleeper| Client::new(sleeper, Mcs::default(), Options::default());
         match self {
-            Self::Optimistic { at_once: true } => Party::Optimistic(sleeper, Backoff::NONE),
+            Self::Optimistic { at_once: true } | Self::Absorbing => {
+                Party::Optimistic(sleeper, Backoff::NONE)
+            }
             Self::Optimistic { at_once: false } => Party::Optimistic(sleeper, Backoff::DEFAULT),
             Self::Cas { as_published } => {
                 let client = Client::new(sleeper, Cas::with_backoff(), Options::default());

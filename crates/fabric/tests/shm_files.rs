@@ -340,8 +340,8 @@ fn an_origin_that_was_overwritten_is_not_believed() {
             let opened = Region::open(&dir.options());
             match opened {
                 Err(ConnectError::Malformed { why: Malformed::Incarnation, .. }) => {}
-                // What put the one there has not come to the other yet.
-                Ok(region) if at == 104 && other == 0 => assert_eq!(region.origin(), origin),
+                // The copy says what it was.
+                Ok(region) if at == 16 && other == 0 => assert_eq!(region.origin(), origin),
                 opened => assert_eq!(other, word, "{other:x} at {at}: {opened:?}"),
             }
         }
@@ -351,24 +351,32 @@ fn an_origin_that_was_overwritten_is_not_believed() {
     assert_eq!(files_in(&dir.options().state_dir), kept, "what was damaged was not kept");
 }
 
-/// The next attacher completes what one left that died between the two.
+/// The next attacher completes what one left that died between the two: the copy is put there
+/// first.
 #[test]
-fn an_origin_without_its_copy_gets_one() {
-    let dir = TestDir::new("no-copy");
+fn an_origin_that_is_missing_beside_its_copy_is_put_there() {
+    let dir = TestDir::new("copy-alone");
     let origin = dir.region().origin();
     let file = File::options().read(true).write(true).open(file_of(&dir)).unwrap();
-    let copy = || {
+    let word = || {
         let mut bytes = [0; 8];
-        file.read_exact_at(&mut bytes, 104).unwrap();
+        file.read_exact_at(&mut bytes, 16).unwrap();
         u64::from_le_bytes(bytes)
     };
-    let before = copy();
-    file.write_all_at(&[0; 8], 104).unwrap();
+    let before = word();
+    file.write_all_at(&[0; 8], 16).unwrap();
     let looking = Options { create: false, read_only: true, ..dir.options() };
     assert_eq!(Region::open(&looking).unwrap().origin(), origin);
-    assert_eq!(copy(), 0, "who only reads mends nothing");
+    assert_eq!(word(), 0, "who only reads mends nothing");
     assert_eq!(dir.region().origin(), origin);
-    assert!(before != 0 && copy() == before);
+    assert!(before != 0 && word() == before);
+    // One without its copy is none that was ever put there.
+    file.write_all_at(&[0; 8], 104).unwrap();
+    let opened = Region::open(&dir.options());
+    assert!(
+        matches!(opened, Err(ConnectError::Malformed { why: Malformed::Incarnation, .. })),
+        "{opened:?}"
+    );
 }
 
 /// Who was stopped after a region had its name, and before it had an origin, is waited for by
@@ -387,6 +395,7 @@ fn a_region_without_an_origin_gets_one_from_its_finder() {
     assert!(region.origin() > before && dir.region().origin() == region.origin());
     let _inhabitant = region.endpoint().unwrap();
     file.write_all_at(&[0; 8], 16).unwrap();
+    file.write_all_at(&[0; 8], 104).unwrap();
     let opened = Region::open(&dir.options());
     assert!(
         matches!(opened, Err(ConnectError::Malformed { why: Malformed::Incarnation, .. })),

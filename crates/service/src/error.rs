@@ -676,6 +676,7 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
              NAME` removes it"
         }
         ConnectError::Untrusted { path, .. } => return hint_of_untrusted(path),
+        ConnectError::IncarnationsExhausted { name } => return hint_of_exhausted(name),
         ConnectError::IncarnationUnreadable { .. } => {
             "give it back the name it had, or remove it: the clock has to do then"
         }
@@ -702,6 +703,14 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         _ => "check FARLOCK_DIR and FARLOCK_STATE_DIR",
     }
     .to_owned()
+}
+
+/// What to do where there are no more tokens.
+fn hint_of_exhausted(name: &str) -> String {
+    format!(
+        "use another name; or, if the clock was wrong once or the region damaged, and nothing \
+         trusts its tokens: remove {name}.incarnation.* in FARLOCK_STATE_DIR, and the region"
+    )
 }
 
 /// What to do about a directory or file that others may have made, or may write.

@@ -62,7 +62,7 @@ pub(super) const PERHAPS: u64 = 2;
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
     pub(super) layout: AtomicU64,
-    /// Where the tokens begin; 0 until an attacher has drawn that, and put it here.
+    /// Where the tokens begin; 0 until an attacher has drawn that, and it was put here.
     pub(super) origin: AtomicU64,
     pub(super) endpoints: AtomicU64,
     pub(super) slots: AtomicU64,
@@ -81,7 +81,7 @@ pub(super) struct Header {
     pub(super) lap: AtomicU64,
     /// How many endpoints have moved in, wrapping.
     pub(super) arrivals: AtomicU64,
-    /// The [copy](copy_of) of `origin`; 0 until an attacher has put that there as well.
+    /// The [copy](copy_of) of `origin`, which is there before: it decides which one it is.
     pub(super) origin_copy: AtomicU64,
     /// The copy of `floor`.
     pub(super) floor_copy: AtomicU64,
@@ -224,9 +224,9 @@ pub(super) fn check_header(
     if hash != layout.hash() {
         return Err(Malformed::Layout);
     }
-    // Where it is missing, an attacher died before it put it there, or is about to. An origin that
-    // is missing beside its copy may have been put there since the one was read and the other not.
-    let is_copied = origin == 0 || origin_copy == 0 || origin_copy == copy_of(origin);
+    // Where it is missing beside its copy, an attacher died before it put it there, or is about to.
+    let origin = if origin == 0 && origin_copy != 0 { copy_of(origin_copy) } else { origin };
+    let is_copied = origin == 0 || origin_copy == copy_of(origin);
     if !is_copied || floor_copy != copy_of(floor) {
         return Err(Malformed::Incarnation);
     }
@@ -303,9 +303,9 @@ mod tests {
         assert_eq!(sound.layout.capacity.endpoints, 8);
         assert!(!sound.retired);
         assert_eq!(sound.layout.heap % BLOCK_BYTES, 0);
-        // Its attacher has not come to the copy yet.
+        // Its attacher has put the copy there alone yet.
         let words = drawn_words();
-        let half = words.map(|word| if word == copy_of(words[2]) { 0 } else { word });
+        let half = words.map(|word| if word == words[2] { 0 } else { word });
         assert_eq!(check_header(&half, 1 << 30), check_header(&words, 1 << 30));
     }
 
@@ -325,6 +325,7 @@ mod tests {
             (10, LATER, Malformed::Incarnation),
             (10, 0, Malformed::Incarnation),
             (13, 1, Malformed::Incarnation),
+            (13, 0, Malformed::Incarnation),
             (14, 0, Malformed::Incarnation),
             (3, 0, Malformed::Capacity),
             (3, 1 << 16, Malformed::Capacity),

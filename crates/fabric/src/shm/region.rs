@@ -419,7 +419,7 @@ impl Region {
             Some(origin) => {
                 let state = PrivateDir::open(&options.state_dir);
                 incarnation::repair(state, &options.name, origin)?;
-                copy_origin(&memory, origin);
+                put_origin(&memory, origin);
                 origin
             }
         };
@@ -658,31 +658,30 @@ fn draw_origin(
     sound: &Sound,
     options: &Options,
 ) -> Result<Option<Origin>, ConnectError> {
-    let word = &memory.header().origin;
+    let copy = &memory.header().origin_copy;
     let is_inhabited = memory.taken().first_from(1, sound.layout.capacity.places()).is_some();
-    let is_copied = memory.header().origin_copy.load(Ordering::SeqCst) != 0;
-    // Every attacher moved in, and copied it, after the origin was there.
-    if (is_inhabited || is_copied) && word.load(Ordering::SeqCst) == 0 {
+    // Every attacher moved in after the origin was there.
+    if is_inhabited && copy.load(Ordering::SeqCst) == 0 {
         return Ok(None);
     }
     let state = PrivateDir::open(&options.state_dir);
     let drawn = incarnation::draw(state, &options.name, sound.floor, SystemTime::now())?;
-    let origin = match word.compare_exchange(0, drawn.to_word(), Ordering::SeqCst, Ordering::SeqCst)
-    {
+    let drawn_copy = copy_of(drawn.to_word());
+    let origin = match copy.compare_exchange(0, drawn_copy, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) => Some(drawn),
-        Err(of_another) => Origin::of_word(of_another),
+        Err(of_another) => Origin::of_word(copy_of(of_another)),
     };
     if let Some(origin) = origin {
-        copy_origin(memory, origin);
+        put_origin(memory, origin);
     }
     Ok(origin)
 }
 
-/// Puts the copy of an origin beside it, where its attacher has not come to that.
-fn copy_origin(memory: &Memory, origin: Origin) {
-    let (word, copy) = (&memory.header().origin_copy, copy_of(origin.to_word()));
-    // Where it is there, it was compared, or is by the next attacher.
-    let _ = word.compare_exchange(0, copy, Ordering::SeqCst, Ordering::SeqCst);
+/// Puts an origin beside its copy, where its attacher has not come to that.
+fn put_origin(memory: &Memory, origin: Origin) {
+    let word = &memory.header().origin;
+    // Where it is there it was compared with the copy, or is by the next attacher.
+    let _ = word.compare_exchange(0, origin.to_word(), Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// How names of regions end that are being created.

@@ -39,6 +39,7 @@
 //! | --- | --- | --- |
 //! | creating a region | a hidden file | the next creator |
 //! | drawing its origin | a region without one, perhaps a skipped one | the next opener draws one |
+//! | putting its origin there | its copy alone, which decides | the next opener puts it beside that |
 //! | attaching | a claimed place | the next attacher |
 //! | attached | a place whose beacon is out | a process that looks or waits, within microseconds |
 //! | a server, with places of clients elsewhere | places whose beacons are out; alive until their leases end | the next server, or a process that looks then |

@@ -138,6 +138,13 @@ macro_rules! narrow {
 
 /// What a kit that is made of another one, `K`, has from that.
 macro_rules! as_the_kit_has_it {
+    (and its names) => {
+        fn name(key: u64) -> Vec<u8> {
+            K::name(key)
+        }
+
+        as_the_kit_has_it!();
+    };
     () => {
         type I = K::I;
 
@@ -166,11 +173,7 @@ impl<K: Kit> Kit for Remembering<K> {
     const REMEMBERS: bool = true;
     const ABSORBS: bool = K::ABSORBS;
 
-    fn name(key: u64) -> Vec<u8> {
-        K::name(key)
-    }
-
-    as_the_kit_has_it!();
+    as_the_kit_has_it!(and its names);
 }
 
 /// One whose clients count overwrites that come second as done.
@@ -180,11 +183,7 @@ impl<K: Kit> Kit for Absorbing<K> {
     const REMEMBERS: bool = K::REMEMBERS;
     const ABSORBS: bool = true;
 
-    fn name(key: u64) -> Vec<u8> {
-        K::name(key)
-    }
-
-    as_the_kit_has_it!();
+    as_the_kit_has_it!(and its names);
 }
 
 /// One whose first key has buckets in two groups, which are read by a chain of two.

@@ -9,6 +9,8 @@ use serde::Deserialize;
 /// Every testbed, by its name.
 const TESTBEDS: &[(&str, &str)] = &[
     ("cider", include_str!("../testbeds/cider.toml")),
+    ("cider-transactions", include_str!("../testbeds/cider-transactions.toml")),
+    ("cider-transactions-quick", include_str!("../testbeds/cider-transactions-quick.toml")),
     ("citron", include_str!("../testbeds/citron.toml")),
 ];
 

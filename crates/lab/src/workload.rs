@@ -169,6 +169,11 @@ impl Draws {
         self.mishaps.next_u32()
     }
 
+    /// What decides the requests, for those who draw others.
+    pub fn rng(&mut self) -> &mut impl Rng {
+        &mut self.rng
+    }
+
     #[cold]
     #[inline(never)]
     fn refill(&mut self) {

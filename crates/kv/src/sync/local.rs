@@ -128,6 +128,11 @@ impl<S> LocalCombining<S> {
         self.batches.get()
     }
 
+    /// Whether an operation on this key is under way, so that another one would wait for it.
+    pub fn is_under_way(&self, hash: u64) -> bool {
+        self.rounds.borrow().contains_key(&hash)
+    }
+
     /// A round has ended, of which so many operations were combined with its leader's.
     fn count(&self, followers: u64) {
         self.combined.set(self.combined.get() + followers);

@@ -28,7 +28,7 @@ use crate::record::{PerAcquisition, PerFace, Quarter, RangeRow, Row, TxnRow, tab
 use crate::report::show;
 use crate::rival::{At, FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, measured_at, rival};
 use crate::testbed::Testbed;
-use crate::transactions::{TxnArgs, TxnCourse};
+use crate::transactions::{Mix, TxnArgs, TxnCourse};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
 use crew::Crew;
 use placement::Placement;
@@ -217,7 +217,12 @@ pub fn run(args: &BenchArgs, origin: &Provenance) -> anyhow::Result<()> {
 impl BenchArgs {
     /// Whether a client has several tasks, or several locks at once: no rival can do that.
     fn together(&self) -> bool {
-        self.tasks > 1 || self.handovers > 0 || self.txn.txn_locks.is_some()
+        self.tasks > 1 || self.handovers > 0 || self.txn.course().is_some()
+    }
+
+    /// How many locks there are.
+    fn locks(&self) -> u64 {
+        self.txn.txn_mix.map_or(self.locks, Mix::locks)
     }
 
     /// Where clients run, one after the other. Contended figures depend on it more than on the
@@ -372,12 +377,16 @@ impl<'a> Bench<'a> {
             "ranges are of one lock, and each client holds one at a time"
         );
         ensure!(
-            args.txn.txn_locks.is_none() || (args.tasks == 1 && args.handovers == 0),
+            args.txn.course().is_none() || (args.tasks == 1 && args.handovers == 0),
             "each client runs one transaction at a time, which hands nothing on"
         );
         ensure!(
             u64::from(args.txn.txn_locks.unwrap_or(1)) <= args.locks,
             "a transaction takes different locks: there are too few"
+        );
+        ensure!(
+            args.txn.txn_mix.is_none() || args.fabric == Fabric::Sim,
+            "a transaction of a benchmark takes more locks than a process may have: --fabric sim"
         );
         let mut entries: Vec<Entry> = Vec::new();
         let floor = alone.then(|| FLOOR.to_owned());
@@ -468,11 +477,11 @@ impl<'a> Bench<'a> {
             tasks: usize::from(args.tasks),
             handovers_max: args.handovers,
             workload: Workload {
-                locks: args.locks,
+                locks: args.locks(),
                 dist: args.dist,
                 reads: args.reads,
                 seed: args.seed.wrapping_add(round as u64),
-                dealt: if threads <= args.locks { threads } else { 1 },
+                dealt: if threads <= args.locks() { threads } else { 1 },
                 ranges: self.ranges,
             },
             course: Course {
@@ -524,9 +533,9 @@ impl<'a> Bench<'a> {
             tasks: trial.tasks,
             threads: trial.threads,
             handovers: args.handovers,
-            locks: args.locks,
-            dist: args.dist.to_string(),
-            reads: args.reads,
+            locks: args.locks(),
+            dist: args.txn.txn_mix.map_or(args.dist.to_string(), |mix| mix.name().to_owned()),
+            reads: args.txn.txn_mix.map_or(args.reads, Mix::reads),
             seconds: rounded(median.seconds(), 1e9),
             acquisitions: median.acquisitions(),
             goodput_per_s: rounded(median.goodput(), 10.0),

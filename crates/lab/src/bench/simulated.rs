@@ -159,7 +159,10 @@ impl Visitor<Simulated> for MakeLaps<'_> {
             return Box::new(Ranges::new(client, kind, self.locks, own));
         }
         match self.trial.txn {
-            Some(course) => Box::new(Transactions::new(client, self.locks, course)),
+            Some(course) => {
+                let number = (self.number, self.trial.clients);
+                Box::new(Transactions::new(client, self.locks, course, number))
+            }
             // Where nothing is handed on, this asks the client for every lock.
             None => {
                 let subject = SharedFace::new(client, self.locks, self.trial.handovers_max);

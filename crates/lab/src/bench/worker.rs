@@ -317,7 +317,10 @@ impl Visitor<Hooked> for OneLapper<'_> {
                 let own = OwnRanges::new(ranges, self.seat.client);
                 Box::new(Ranges::new(client.clone(), kind, self.locks, own))
             }
-            (None, Some(course)) => Box::new(Transactions::new(client.clone(), self.locks, course)),
+            (None, Some(course)) => {
+                let number = (self.seat.client, trial.clients);
+                Box::new(Transactions::new(client.clone(), self.locks, course, number))
+            }
             (None, None) => unreachable!("cycles of whole locks have clients of their own"),
         };
         self.seat.await_start();

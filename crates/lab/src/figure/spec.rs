@@ -27,11 +27,14 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-12", include_str!("../../figures/citron-12.toml")),
     ("citron-table2", include_str!("../../figures/citron-table2.toml")),
     ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
+    ("cider-22", include_str!("../../figures/cider-22.toml")),
     (NATIVE, include_str!("../../figures/held.toml")),
     #[cfg(feature = "ycsb")]
     ("cider-1", include_str!("../../figures/cider-1.toml")),
     #[cfg(feature = "ycsb")]
     ("cider-3", include_str!("../../figures/cider-3.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-4", include_str!("../../figures/cider-4.toml")),
     #[cfg(feature = "ycsb")]
     ("cider-5", include_str!("../../figures/cider-5.toml")),
     #[cfg(feature = "ycsb")]
@@ -201,6 +204,8 @@ pub enum Measure {
     Retries,
     /// Writes that were combined, of all operations.
     Combined,
+    /// Writes that waited for others of their key and were not combined, of all operations.
+    Blocked,
     /// Writes that one change stood for, where it stood for more than one.
     Batch,
     /// Writes in line, of all operations.

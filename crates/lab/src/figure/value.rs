@@ -83,6 +83,7 @@ impl Value {
         match measure {
             Measure::Retries => row.retries_per_op,
             Measure::Combined => row.wc_rate,
+            Measure::Blocked => row.blocked_rate,
             Measure::Batch => row.wc_batch,
             Measure::InLine => row.pessimistic_ratio,
             Measure::InLineCombined => row.pessimistic_combined,

@@ -50,6 +50,9 @@ pub struct Row {
     pub wc_rate_of_writes: f64,
     /// Of the writes that were combined: with one of the same compute node, of all operations.
     pub wc_rate_local: f64,
+    /// Writes that waited for others of their key and were not combined with them, of all
+    /// operations: what more could have been combined (CIDER, section 3.1).
+    pub blocked_rate: f64,
     /// Writes that one change stood for, where it stood for more than one.
     pub wc_batch: f64,
     /// Writes that got in line, of all operations.
@@ -90,6 +93,7 @@ pub(super) struct Counted {
     combined: u64,
     local: u64,
     local_batches: u64,
+    blocked: u64,
     in_line: u64,
     in_line_combined: u64,
     batches: u64,
@@ -110,6 +114,7 @@ impl Counted {
             sum.combined += combined;
             sum.local += local;
             sum.local_batches += local_batches;
+            sum.blocked += store.scheme().blocked();
             sum.in_line += line.pessimistic;
             sum.in_line_combined += line.combined;
             sum.batches += line.batches;
@@ -162,6 +167,7 @@ impl Row {
             wc_rate: share(combined, operations),
             wc_rate_of_writes: share(combined, since(|c| c.changes)),
             wc_rate_local: share(since(|c| c.local), operations),
+            blocked_rate: share(since(|c| c.blocked), operations),
             wc_batch: if batches == 0 { 1.0 } else { 1.0 + share(stood_for, batches) },
             pessimistic_ratio: share(in_line, operations),
             pessimistic_combined: share(of_lines, in_line),

@@ -48,6 +48,24 @@ fn what_is_not_combined_locally_is_combined_by_cider_or_absorbed() {
     }
 }
 
+/// What CIDER's figure 4 counts.
+#[test]
+fn writes_that_wait_and_are_not_combined_are_counted() {
+    let blocked = |more: &str| row(more).blocked_rate;
+    for sync in ["optimistic", "absorbing"] {
+        assert_eq!(blocked(&format!("--sync {sync} --no-local-combining")), 0.0, "{sync}");
+    }
+    for sync in ["mcs", "cas", "cider-choice"] {
+        let (alone, all) = (format!("--sync {sync} --clients 1"), format!("--sync {sync}"));
+        assert_eq!((blocked(&alone), blocked(&all) > 0.0), (0.0, true), "{sync}");
+    }
+    // Whoever comes after a node's leader has begun waits, though no other node does anything.
+    let one_node = row("--sync mcs --clients 4 --cns 1");
+    assert!(one_node.wc_rate > 0.0 && one_node.blocked_rate > 0.0, "{one_node:?}");
+    let in_line = row("--sync mcs --no-local-combining");
+    assert!(in_line.blocked_rate < in_line.pessimistic_ratio, "{in_line:?}");
+}
+
 #[test]
 fn the_artifact_retries_more_and_sleeps() {
     let both = |sync: &str| {

@@ -1,6 +1,10 @@
 //! Every scheme as one type, so that the store is compiled once for each index and not once more
 //! for each scheme.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
@@ -35,6 +39,8 @@ const SLEEP_NS_MIN: Nanos = 50_000;
 pub(super) struct Sleeper {
     inner: SimEndpoint,
     at_least_ns: Nanos,
+    /// Whether there was a wait for a holder.
+    has_waited: Rc<Cell<bool>>,
 }
 
 impl Hook for Sleeper {
@@ -51,6 +57,9 @@ impl Hook for Sleeper {
         cx: &mut Context<'_>,
     ) -> Poll<Woken> {
         let backs_off = wait.word.is_some() && wait.mail.is_none();
+        if backs_off || wait.mail.is_some() {
+            self.has_waited.set(true);
+        }
         let interval = wait.interval.filter(|_| backs_off).map(|ns| ns.max(self.at_least_ns));
         self.inner.poll_wait(&Wait { interval: interval.or(wait.interval), ..*wait }, state, cx)
     }
@@ -86,7 +95,8 @@ impl Plan {
     /// Of a compute node at this endpoint.
     pub(super) fn party(self, inner: SimEndpoint) -> Party {
         let sleeps = matches!(self, Self::Cas { as_published: true });
-        let sleeper = Sleeper { inner, at_least_ns: if sleeps { SLEEP_NS_MIN } else { 0 } };
+        let at_least_ns = if sleeps { SLEEP_NS_MIN } else { 0 };
+        let sleeper = Sleeper { inner, at_least_ns, has_waited: Rc::default() };
         let mcs = |sleeper| Client::new(sleeper, Mcs::default(), Options::default());
         match self {
             Self::Optimistic { at_once: true } | Self::Absorbing => {
@@ -122,15 +132,22 @@ impl Party {
             }
             Self::Cider(client, rules) => Inner::Cider(Cider::new(client, table, LOCKS, rules)),
         };
-        match combines_locally {
-            true => Turns::Local(LocalCombining::new(turns, PATIENCE_NS)),
-            false => Turns::Plain(turns),
-        }
+        let scheme = match combines_locally {
+            true => Combining::Local(LocalCombining::new(turns, PATIENCE_NS)),
+            false => Combining::Plain(turns),
+        };
+        Turns { scheme, blocked: Cell::new(0) }
     }
 }
 
+/// A scheme, and how many operations waited for others before they had their turn.
+pub(super) struct Turns {
+    scheme: Combining,
+    blocked: Cell<u64>,
+}
+
 /// A scheme, with local combining or without.
-pub(super) enum Turns {
+enum Combining {
     Local(LocalCombining<Inner>),
     Plain(Inner),
 }
@@ -159,10 +176,39 @@ pub(super) enum InnerTurn<'s> {
 
 impl Turns {
     fn inner(&self) -> &Inner {
-        match self {
-            Self::Local(local) => local.scheme(),
-            Self::Plain(inner) => inner,
+        match &self.scheme {
+            Combining::Local(local) => local.scheme(),
+            Combining::Plain(inner) => inner,
         }
+    }
+
+    /// Operations that waited for others of their key, of this node or of any, and were not
+    /// combined with one.
+    pub(super) fn blocked(&self) -> u64 {
+        self.blocked.get()
+    }
+
+    /// Enters, and tells whether that took a wait for a holder, or for another of this node.
+    async fn enter_counted(&self, hash: u64, effect: Effect) -> (Entered<Turn<'_>>, bool) {
+        let mut has_waited = match &self.scheme {
+            Combining::Local(local) => local.is_under_way(hash),
+            Combining::Plain(_) => false,
+        };
+        let mut entering = pin!(async {
+            match &self.scheme {
+                Combining::Local(scheme) => as_one(scheme.enter(hash, effect).await, Turn::Local),
+                Combining::Plain(scheme) => as_one(scheme.enter(hash, effect).await, Turn::Plain),
+            }
+        });
+        let waits = &self.endpoint().has_waited;
+        let entered = poll_fn(|cx| {
+            waits.set(false);
+            let polled = entering.as_mut().poll(cx);
+            has_waited |= waits.get();
+            polled
+        });
+        let entered = entered.await;
+        (entered, has_waited)
     }
 
     /// What it counts of lines, where so many operations were changes: of the other schemes all of
@@ -179,9 +225,9 @@ impl Turns {
 
     /// Operations that were combined with one of the same node, and with how many.
     pub(super) fn local(&self) -> (u64, u64) {
-        match self {
-            Self::Local(local) => (local.combined(), local.batches()),
-            Self::Plain(_) => (0, 0),
+        match &self.scheme {
+            Combining::Local(local) => (local.combined(), local.batches()),
+            Combining::Plain(_) => (0, 0),
         }
     }
 }
@@ -266,10 +312,11 @@ impl Scheme for Turns {
     }
 
     async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn<'_>> {
-        match self {
-            Self::Local(scheme) => as_one(scheme.enter(hash, effect).await, Turn::Local),
-            Self::Plain(scheme) => as_one(scheme.enter(hash, effect).await, Turn::Plain),
+        let (entered, has_waited) = self.enter_counted(hash, effect).await;
+        if has_waited && matches!(entered, Entered::Turn(_)) {
+            self.blocked.set(self.blocked.get() + 1);
         }
+        entered
     }
 
     async fn missed(&self, times: u32) {
@@ -277,9 +324,9 @@ impl Scheme for Turns {
     }
 
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {
-        match (self, turn) {
-            (Self::Local(scheme), Turn::Local(turn)) => scheme.leave(turn, ended).await,
-            (Self::Plain(scheme), Turn::Plain(turn)) => scheme.leave(turn, ended).await,
+        match (&self.scheme, turn) {
+            (Combining::Local(scheme), Turn::Local(turn)) => scheme.leave(turn, ended).await,
+            (Combining::Plain(scheme), Turn::Plain(turn)) => scheme.leave(turn, ended).await,
             _ => unreachable!("a turn is left where it was entered"),
         }
     }

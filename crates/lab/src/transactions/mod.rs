@@ -2,7 +2,9 @@
 //!
 //! A transaction takes distinct locks, one after the other, as the workload draws them or in the
 //! order of their addresses; works; commits. Where it waits too long it aborts and begins again
-//! with the same locks.
+//! with the same locks. Which they are, and how many, a benchmark of transactions may say ([`Mix`]).
+
+mod mix;
 
 use std::cell::Cell;
 
@@ -17,6 +19,7 @@ use crate::drive::{Course, Failure, Laps, Pace, Tally};
 use crate::judge::{Entered, Judge};
 use crate::subject::{Counting, Site};
 use crate::workload::Draws;
+pub use mix::Mix;
 
 /// The most locks of a transaction: each takes a slot, of which an endpoint of shared memory has 8.
 const LOCKS_EACH_MAX: i64 = 8;
@@ -43,8 +46,11 @@ pub enum Order {
 /// What each transaction is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TxnCourse {
-    /// How many locks it takes, all different.
+    /// How many locks it takes, all different; at most, where a benchmark says which.
     pub locks_each: u8,
+    /// If a benchmark says which: that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Mix>,
     /// In which order.
     pub order: Order,
     /// How long it waits for one of them before it aborts, in nanoseconds.
@@ -62,21 +68,26 @@ pub struct TxnCourse {
 pub struct TxnArgs {
     /// Each cycle is a transaction that takes so many different locks
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=LOCKS_EACH_MAX))]
+    #[arg(group = "txn")]
     pub txn_locks: Option<u8>,
+    /// Each cycle is a transaction of this benchmark, which says what locks there are (sim)
+    #[arg(long, value_enum, value_name = "NAME", group = "txn")]
+    #[arg(conflicts_with_all = ["locks", "dist", "reads"])]
+    pub txn_mix: Option<Mix>,
     /// In which order it takes them
-    #[arg(long, value_enum, default_value = "sorted", requires = "txn_locks")]
+    #[arg(long, value_enum, default_value = "sorted", requires = "txn")]
     pub txn_order: Order,
     /// How long it waits for a lock before it aborts [default: for ever if sorted, else 1000000]
-    #[arg(long, value_name = "NS", requires = "txn_locks")]
+    #[arg(long, value_name = "NS", requires = "txn")]
     pub txn_patience_ns: Option<Nanos>,
     /// How often it retries for a lock before it aborts [default: as often as it takes]
-    #[arg(long, value_name = "N", requires = "txn_locks")]
+    #[arg(long, value_name = "N", requires = "txn")]
     pub txn_retries: Option<u32>,
     /// The bound of the first random pause after an abort
-    #[arg(long, value_name = "NS", default_value_t = RESTART_NS, requires = "txn_locks")]
+    #[arg(long, value_name = "NS", default_value_t = RESTART_NS, requires = "txn")]
     pub txn_restart_ns: Nanos,
     /// How often it is tried before it is given up
-    #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX, requires = "txn_locks")]
+    #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX, requires = "txn")]
     pub txn_attempts: u32,
 }
 
@@ -88,7 +99,8 @@ impl TxnArgs {
             Order::Drawn => Some(self.txn_patience_ns.unwrap_or(PATIENCE_NS)),
         };
         Some(TxnCourse {
-            locks_each: self.txn_locks?,
+            locks_each: self.txn_mix.map(Mix::locks_each_max).or(self.txn_locks)?,
+            mix: self.txn_mix,
             order: self.txn_order,
             patience_ns,
             retries_max: self.txn_retries,
@@ -113,6 +125,8 @@ impl TxnCourse {
 pub struct Transactions<E: Counting, L: Lock<E>> {
     site: Site<E, L>,
     course: TxnCourse,
+    /// Which client it is, of how many.
+    number: (usize, usize),
 }
 
 /// What one transaction met, over all its attempts.
@@ -124,13 +138,31 @@ struct Met {
 }
 
 impl<E: Counting, L: Lock<E>> Transactions<E, L> {
-    /// A client whose locks lie one after the other from `locks` on.
-    pub fn new(client: Client<E, L>, locks: Addr, course: TxnCourse) -> Self {
-        Self { site: Site { client, locks }, course }
+    /// A client with this number, of so many, whose locks lie one after the other from `locks` on.
+    pub fn new(
+        client: Client<E, L>,
+        locks: Addr,
+        course: TxnCourse,
+        number: (usize, usize),
+    ) -> Self {
+        Self { site: Site { client, locks }, course, number }
     }
 
     /// What the next transaction takes.
     fn draw(&self, draws: &mut Draws, locks: u64) -> Vec<(u32, Mode)> {
+        let (number, clients) = self.number;
+        let mut drawn = match self.course.mix {
+            Some(mix) => mix.draw(draws.rng(), number, clients),
+            None => self.draw_each(draws, locks),
+        };
+        if self.course.order == Order::Sorted {
+            drawn.sort_unstable_by_key(|&(lock, _)| lock);
+        }
+        drawn
+    }
+
+    /// So many as each takes, as the workload draws them.
+    fn draw_each(&self, draws: &mut Draws, locks: u64) -> Vec<(u32, Mode)> {
         let wanted = usize::from(self.course.locks_each);
         let mut drawn: Vec<(u32, Mode)> = Vec::with_capacity(wanted);
         for _ in 0..DRAWS_MAX * wanted {
@@ -148,9 +180,6 @@ impl<E: Counting, L: Lock<E>> Transactions<E, L> {
                 lock = (lock + 1) % locks as u32;
             }
             drawn.push((lock, mode));
-        }
-        if self.course.order == Order::Sorted {
-            drawn.sort_unstable_by_key(|&(lock, _)| lock);
         }
         drawn
     }

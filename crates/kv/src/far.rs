@@ -41,6 +41,19 @@ pub(crate) async fn read<E: Endpoint>(
     gather(endpoint, &parts.collect::<SmallVec<[_; 2]>>()).await
 }
 
+/// Reads so many words where another word says that something lies. `None`: there is no memory, so
+/// that word is damaged.
+pub(crate) async fn read_named<E: Endpoint>(
+    endpoint: &E,
+    addr: Addr,
+    words: usize,
+) -> Result<Option<Words>, Fault> {
+    match read(endpoint, addr, words).await {
+        Err(Fault::OutOfBounds) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Reads these places, each of at most [`WORDS_MAX`] words, a chain at a time. Returns their words,
 /// one place after the other.
 pub(crate) async fn gather<E: Endpoint>(

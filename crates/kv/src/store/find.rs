@@ -1,6 +1,6 @@
 //! Finding a key: the words of its slots, and the block behind the one that is its own.
 
-use farlock_fabric::Addr;
+use farlock_fabric::{Addr, Fault};
 use smallvec::SmallVec;
 
 use super::core::Store;
@@ -256,7 +256,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
         like: impl Fn(SlotWord) -> bool,
     ) -> Result<Among, ReadError> {
         let fingerprint = key.fingerprint();
-        let is_like = |word: SlotWord| word.fingerprint() == fingerprint && like(word);
+        // Where there are no nodes a word that names one is damaged, and may have been the key's.
+        let is_like = |word: SlotWord| {
+            word.fingerprint() == fingerprint && (like(word) || !I::TREE && word.is_node())
+        };
         let mut slots = probe.slots();
         while let Some((slot, word)) = slots.find(|(_, word)| is_like(*word)) {
             match self.read_block(word).await? {
@@ -277,8 +280,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub(super) async fn read_block(&self, word: SlotWord) -> Result<Read, ReadError> {
         let Some(named) = self.named(word) else { return Ok(None) };
         let addr = self.shape.block_addr(named.number);
-        let words = far::read(self.endpoint(), addr, named.class.words()).await?;
-        Ok(self.opened(word, named, &words))
+        let words = far::read_named(self.endpoint(), addr, named.class.words()).await?;
+        Ok(words.and_then(|words| self.opened(word, named, &words)))
     }
 
     /// The block that a word names, if there is such a one; its generation is not known.
@@ -301,12 +304,27 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let blocks: Vec<Option<Block>> = words.iter().map(|word| self.named(*word)).collect();
         let place = |block: &Block| (self.shape.block_addr(block.number), block.class.words());
         let places: Vec<(Addr, usize)> = blocks.iter().flatten().map(place).collect();
-        let mut read = far::read_all(self.endpoint(), &places).await?.into_iter();
+        let mut read = match far::read_all(self.endpoint(), &places).await {
+            Ok(read) => read.into_iter(),
+            // One of them is in no memory.
+            Err(Fault::OutOfBounds) => return self.read_each(words).await,
+            Err(fault) => return Err(fault.into()),
+        };
         let open = |(word, block): (&SlotWord, Option<Block>)| {
             let block = block?;
             self.opened(*word, block, &read.next().expect("each block was read"))
         };
         Ok(words.iter().zip(blocks).map(open).collect())
+    }
+
+    /// The same, one after the other.
+    #[cold]
+    async fn read_each(&self, words: &[SlotWord]) -> Result<Vec<Read>, ReadError> {
+        let mut read = Vec::with_capacity(words.len());
+        for &word in words {
+            read.push(self.read_block(word).await?);
+        }
+        Ok(read)
     }
 
     /// What stands in a slot for a generation.

@@ -257,7 +257,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             return Err(ReadError::Corrupt);
         }
         let start = self.shape.block_addr(node.number);
-        let words = far::read(self.endpoint(), start, node.words()).await?;
+        let words = self.read_node(start, node.words()).await?;
         let (prefix, _) = node.opened(&words).ok_or(ReadError::Corrupt)?;
         let (first, last) = match span.symbols_behind(&prefix) {
             Place::Ahead => return Ok(true),

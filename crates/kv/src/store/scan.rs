@@ -109,7 +109,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         mut word: SlotWord,
     ) -> Result<(SlotWord, Option<Pair>), ReadError> {
         for _ in 0..TURNS_MAX {
-            if !word.is_committed() {
+            // Only a tree has nodes, and is scanned otherwise.
+            if !word.is_committed() && !word.is_node() {
                 return Ok((word, None));
             }
             if let Some((_, opened)) = self.read_block(word).await? {

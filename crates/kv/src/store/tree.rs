@@ -19,7 +19,7 @@ use farlock_fabric::Addr;
 
 use super::core::Store;
 use crate::error::ReadError;
-use crate::far;
+use crate::far::{self, Words};
 use crate::flaw::Flaw;
 use crate::index::smart_node::{LINE_WORDS, MapWord, Node, Spot, symbol};
 use crate::index::{Index, Key};
@@ -117,12 +117,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let slot = match node.spot(symbol) {
                 Spot::Slot(at) => {
                     let slot = start.plus(at as u64 * 8);
-                    word = SlotWord(far::read_word(self.endpoint(), slot).await?);
+                    word = SlotWord(self.read_node(slot, 1).await?[0]);
                     slot
                 }
                 Spot::Line(at) => {
                     let line = start.plus(at as u64 * 8);
-                    let words = far::read(self.endpoint(), line, LINE_WORDS).await?;
+                    let words = self.read_node(line, LINE_WORDS).await?;
                     let map = MapWord(words[0]);
                     let Some(place) = map.place(symbol) else {
                         return Ok(Way { steps, end: End::Unmapped(line, map) });
@@ -145,7 +145,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// The prefix of a node that was in the tree.
     pub(super) async fn prefix(&self, node: Node) -> Result<Vec<u8>, ReadError> {
         let addr = self.shape.block_addr(node.number);
-        let words = far::read(self.endpoint(), addr, node.body_at()).await?;
+        let words = self.read_node(addr, node.body_at()).await?;
         node.opened(&words).map(|(prefix, _)| prefix).ok_or(ReadError::Corrupt)
     }
 
@@ -181,6 +181,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// The lines of a node.
     pub(super) async fn body(&self, node: Node) -> Result<Vec<u64>, ReadError> {
         let addr = self.shape.block_addr(node.number).plus(node.body_at() as u64 * 8);
-        Ok(far::read(self.endpoint(), addr, node.words() - node.body_at()).await?)
+        self.read_node(addr, node.words() - node.body_at()).await
+    }
+
+    /// Words of a node. What leads to one in no memory is damaged.
+    pub(super) async fn read_node(&self, addr: Addr, words: usize) -> Result<Words, ReadError> {
+        let found = far::read_named(self.endpoint(), addr, words).await?;
+        found.ok_or(ReadError::Corrupt)
     }
 }

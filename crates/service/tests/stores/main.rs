@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
+mod batch;
 mod hot_key;
 mod kv;
 mod ordered;

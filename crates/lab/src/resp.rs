@@ -40,12 +40,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends the request, and reads the first line of the answer, without its end.
-    pub(crate) fn ask(&mut self) -> anyhow::Result<&[u8]> {
-        self.send()?;
-        self.line()
-    }
-
+    /// Reads the first line of an answer, without its end.
     pub(crate) fn line(&mut self) -> anyhow::Result<&[u8]> {
         self.answer.clear();
         self.stream.read_until(b'\n', &mut self.answer)?;

@@ -225,6 +225,23 @@ impl BenchArgs {
         self.txn.txn_mix.map_or(self.locks, Mix::locks)
     }
 
+    /// Whether transactions can be what is asked for.
+    fn check_transactions(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.txn.course().is_none() || (self.tasks == 1 && self.handovers == 0),
+            "each client runs one transaction at a time, which hands nothing on"
+        );
+        ensure!(
+            u64::from(self.txn.txn_locks.unwrap_or(1)) <= self.locks,
+            "a transaction takes different locks: there are too few"
+        );
+        ensure!(
+            self.txn.txn_mix.is_none() || self.fabric == Fabric::Sim,
+            "a transaction of a benchmark takes more locks than a process may have: --fabric sim"
+        );
+        Ok(())
+    }
+
     /// Where clients run, one after the other. Contended figures depend on it more than on the
     /// lock, so that they are measured both ways unless one is asked for.
     fn placements(&self) -> Vec<Placement> {
@@ -376,18 +393,7 @@ impl<'a> Bench<'a> {
             ranges.is_none() || (!together && args.threads == [1] && args.locks == 1),
             "ranges are of one lock, and each client holds one at a time"
         );
-        ensure!(
-            args.txn.course().is_none() || (args.tasks == 1 && args.handovers == 0),
-            "each client runs one transaction at a time, which hands nothing on"
-        );
-        ensure!(
-            u64::from(args.txn.txn_locks.unwrap_or(1)) <= args.locks,
-            "a transaction takes different locks: there are too few"
-        );
-        ensure!(
-            args.txn.txn_mix.is_none() || args.fabric == Fabric::Sim,
-            "a transaction of a benchmark takes more locks than a process may have: --fabric sim"
-        );
+        args.check_transactions()?;
         let mut entries: Vec<Entry> = Vec::new();
         let floor = alone.then(|| FLOOR.to_owned());
         for &threads in &args.threads {

@@ -1,8 +1,9 @@
 //! `farlock-lab stores`: what a get or a put takes, by `session.kv`, by the store under it, and by
 //! servers that people would use instead, Redis and memcached, which answer over loopback.
 //!
-//! Clients are processes, each of which asks for one thing after the other. They start together,
-//! when all have opened the store.
+//! Clients are processes, each of which asks for one thing after the other, or for several at once:
+//! farlock for the gets and then for the puts among them, the servers of text for all in a row.
+//! They start together, when all have opened the store.
 
 mod pairs;
 
@@ -33,8 +34,10 @@ use crate::storm::region_options;
 use crate::{child, face};
 pub use pairs::Target;
 
-/// One operation of so many is timed.
+/// One operation of so many is timed, or each batch.
 const TIMED_ONE_IN: u64 = 16;
+/// So many pairs are stored at a time before anything is measured.
+const LOADED_AT_ONCE: usize = 1_000;
 
 /// What is measured.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,6 +57,10 @@ pub struct StoresArgs {
     /// Of a hundred operations so many get a value, the others put one
     #[arg(long, default_value_t = 80, value_parser = value_parser!(u32).range(..=100))]
     pub gets: u32,
+    /// How many operations a client asks for at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1000))]
+    pub at_once: u32,
     /// How long a round takes
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     pub seconds: f64,
@@ -89,6 +96,9 @@ pub struct StoresClientArgs {
     /// Gets, of a hundred.
     #[arg(long)]
     pub gets: u32,
+    /// Operations at once.
+    #[arg(long)]
+    pub at_once: u32,
     /// How long.
     #[arg(long)]
     pub seconds: f64,
@@ -118,6 +128,7 @@ struct Row {
     records: u64,
     value_bytes: u32,
     gets: u32,
+    at_once: u32,
     seconds: f64,
     rounds: u16,
     operations_per_s: f64,
@@ -216,7 +227,8 @@ impl Served {
     fn load(&mut self, args: &StoresArgs, dir: &Path) -> anyhow::Result<()> {
         let mut pairs = pairs::open(self.target, dir, self.port)?;
         let value = vec![7; args.value_bytes as usize];
-        (0..args.records).try_for_each(|key| pairs.put(&key.to_le_bytes(), &value))?;
+        let all: Vec<[u8; 8]> = (0..args.records).map(u64::to_le_bytes).collect();
+        all.chunks(LOADED_AT_ONCE).try_for_each(|keys| pairs.many(&[], keys, &value))?;
         if self.target == Target::Session {
             let kv = farlock::Kv::open(&face::region_options(dir), "measured")?;
             let pairs = args.records * (8 + u64::from(args.value_bytes));
@@ -241,6 +253,7 @@ impl Served {
             command.args(["--records", &args.records.to_string()]);
             command.args(["--value-bytes", &args.value_bytes.to_string()]);
             command.args(["--gets", &args.gets.to_string()]);
+            command.args(["--at-once", &args.at_once.to_string()]);
             command.args(["--seconds", &args.seconds.to_string()]);
             command.args(["--seed", &seed.to_string()]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -270,6 +283,7 @@ impl Served {
             records: args.records,
             value_bytes: args.value_bytes,
             gets: args.gets,
+            at_once: args.at_once,
             seconds: args.seconds,
             rounds: args.rounds.rounds,
             operations_per_s: median(rates.collect()),
@@ -337,14 +351,28 @@ pub fn client(args: &StoresClientArgs) -> anyhow::Result<()> {
     std::io::stdin().read_line(&mut String::new())?;
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
     let (mut operations, mut latency) = (0, Latency::default());
+    let mut draw = || {
+        let key = chance.random_range(0..args.records).to_le_bytes();
+        (key, chance.random_range(0..100) < args.gets)
+    };
     loop {
         let begun = Instant::now();
         if begun >= end {
             break;
         }
+        if args.at_once > 1 {
+            let all: Vec<([u8; 8], bool)> = (0..args.at_once).map(|_| draw()).collect();
+            let of = |wanted: bool| -> Vec<[u8; 8]> {
+                all.iter().filter(|(_, is_get)| *is_get == wanted).map(|(key, _)| *key).collect()
+            };
+            pairs.many(&of(true), &of(false), &value)?;
+            latency.record(begun.elapsed().as_nanos() as u64);
+            operations += u64::from(args.at_once);
+            continue;
+        }
         for timed in 0..TIMED_ONE_IN {
-            let key = chance.random_range(0..args.records).to_le_bytes();
-            if chance.random_range(0..100) < args.gets {
+            let (key, is_get) = draw();
+            if is_get {
                 ensure!(pairs.get(&key)?.is_some(), "a value is missing");
             } else {
                 pairs.put(&key, &value)?;

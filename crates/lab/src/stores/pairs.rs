@@ -51,6 +51,41 @@ pub(super) trait Pairs {
     fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>>;
 
     fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()>;
+
+    /// Gets the values of some keys, and puts this one under others, at once where the store can.
+    fn many(&mut self, gets: &[[u8; 8]], puts: &[[u8; 8]], value: &[u8]) -> anyhow::Result<()> {
+        for key in gets {
+            ensure!(self.get(key)?.is_some(), "a value is missing");
+        }
+        puts.iter().try_for_each(|key| self.put(key, value))
+    }
+}
+
+/// Asks for many things in a row, as servers of text are asked, and then hears all answers.
+macro_rules! in_a_row {
+    () => {
+        fn many(&mut self, gets: &[[u8; 8]], puts: &[[u8; 8]], value: &[u8]) -> anyhow::Result<()> {
+            gets.iter().for_each(|key| self.ask_for(key));
+            puts.iter().for_each(|key| self.ask_to_put(key, value));
+            self.0.send()?;
+            for _ in gets {
+                ensure!(self.hear_value()?.is_some(), "a value is missing");
+            }
+            puts.iter().try_for_each(|_| self.hear_stored())
+        }
+
+        fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
+            self.ask_for(key);
+            self.0.send()?;
+            self.hear_value()
+        }
+
+        fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
+            self.ask_to_put(key, value);
+            self.0.send()?;
+            self.hear_stored()
+        }
+    };
 }
 
 /// A client of this store, whose server listens at this port, or whose memory lies in this
@@ -72,6 +107,14 @@ impl Pairs for Kv {
 
     fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
         Ok(Self::put(self, key, value)?)
+    }
+
+    fn many(&mut self, gets: &[[u8; 8]], puts: &[[u8; 8]], value: &[u8]) -> anyhow::Result<()> {
+        for found in self.get_many(gets) {
+            ensure!(found?.is_some(), "a value is missing");
+        }
+        let stored = self.put_many(puts.iter().map(|key| (key, value)));
+        Ok(stored.into_iter().collect::<Result<(), _>>()?)
     }
 }
 
@@ -120,30 +163,51 @@ impl Pairs for Below {
 /// By its protocol, RESP 2.
 struct Redis(Line);
 
-impl Pairs for Redis {
-    fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
+impl Redis {
+    fn ask_for(&mut self, key: &[u8; 8]) {
         self.0.words(&[b"GET", key]);
-        let first = self.0.ask()?;
+    }
+
+    fn ask_to_put(&mut self, key: &[u8; 8], value: &[u8]) {
+        self.0.words(&[b"SET", key, value]);
+    }
+
+    fn hear_value(&mut self) -> anyhow::Result<Option<usize>> {
+        let first = self.0.line()?;
         let length = number(first.strip_prefix(b"$").context("no answer to GET")?)?;
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
         self.0.body(length)?;
         Ok(Some(length))
     }
 
-    fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
-        self.0.words(&[b"SET", key, value]);
-        ensure!(self.0.ask()? == b"+OK", "Redis does not store");
+    fn hear_stored(&mut self) -> anyhow::Result<()> {
+        ensure!(self.0.line()? == b"+OK", "Redis does not store");
         Ok(())
     }
+}
+
+impl Pairs for Redis {
+    in_a_row!();
 }
 
 /// By its text protocol. Keys are text there.
 struct Memcached(Line);
 
-impl Pairs for Memcached {
-    fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
-        write!(self.0.request, "get {:x}\r\n", u64::from_le_bytes(*key))?;
-        let first = self.0.ask()?;
+impl Memcached {
+    fn ask_for(&mut self, key: &[u8; 8]) {
+        // Bytes are written into memory.
+        let _ = write!(self.0.request, "get {:x}\r\n", u64::from_le_bytes(*key));
+    }
+
+    fn ask_to_put(&mut self, key: &[u8; 8], value: &[u8]) {
+        let (key, bytes) = (u64::from_le_bytes(*key), value.len());
+        let _ = write!(self.0.request, "set {key:x} 0 0 {bytes}\r\n");
+        self.0.request.extend_from_slice(value);
+        self.0.request.extend_from_slice(b"\r\n");
+    }
+
+    fn hear_value(&mut self) -> anyhow::Result<Option<usize>> {
+        let first = self.0.line()?;
         if first == b"END" {
             return Ok(None);
         }
@@ -156,11 +220,12 @@ impl Pairs for Memcached {
         Ok(Some(length))
     }
 
-    fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
-        write!(self.0.request, "set {:x} 0 0 {}\r\n", u64::from_le_bytes(*key), value.len())?;
-        self.0.request.extend_from_slice(value);
-        self.0.request.extend_from_slice(b"\r\n");
-        ensure!(self.0.ask()? == b"STORED", "memcached does not store");
+    fn hear_stored(&mut self) -> anyhow::Result<()> {
+        ensure!(self.0.line()? == b"STORED", "memcached does not store");
         Ok(())
     }
+}
+
+impl Pairs for Memcached {
+    in_a_row!();
 }

@@ -2,7 +2,8 @@
 //!
 //! A transaction takes distinct locks, one after the other, as the workload draws them or in the
 //! order of their addresses; works; commits. Where it waits too long it aborts and begins again
-//! with the same locks. Which they are, and how many, a benchmark of transactions may say ([`Mix`]).
+//! with the same locks. Which they are, and how many, a benchmark of transactions may say
+//! ([`Mix`]).
 
 mod mix;
 

@@ -125,6 +125,29 @@ impl Counted {
     }
 }
 
+impl Verbs {
+    /// Those of so many operations, posted from one moment to another.
+    fn between(before: &Counted, after: &Counted, operations: u64) -> Self {
+        let posted = |kinds: &[Kind]| {
+            let of = |&kind: &Kind| after.posted[kind as usize] - before.posted[kind as usize];
+            share(kinds.iter().map(of).sum(), operations)
+        };
+        Self {
+            atomics: posted(&[
+                Kind::Cas64,
+                Kind::Faa64,
+                Kind::MaskedCas64,
+                Kind::MaskedFaa64,
+                Kind::MaskedCas128,
+                Kind::MaskedFaa128,
+            ]),
+            reads: posted(&[Kind::Read]),
+            writes: posted(&[Kind::Write]),
+            sends: posted(&[Kind::Send]),
+        }
+    }
+}
+
 /// A part of a whole, to six places.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64 * 1e6).round() / 1e6 }
@@ -133,12 +156,6 @@ fn share(part: u64, whole: u64) -> f64 {
 impl Row {
     pub(super) fn new(args: &YcsbArgs, done: &Done, before: &Counted, after: &Counted) -> Self {
         let since = |count: fn(&Counted) -> u64| count(after) - count(before);
-        let posted = |kinds: &[Kind]| {
-            kinds
-                .iter()
-                .map(|&kind| after.posted[kind as usize] - before.posted[kind as usize])
-                .sum()
-        };
         let operations = done.latency.count();
         let (combined, in_line) = (since(|c| c.combined), since(|c| c.in_line));
         // What is combined in a line is of one compute node each.
@@ -172,22 +189,7 @@ impl Row {
             pessimistic_ratio: share(in_line, operations),
             pessimistic_combined: share(of_lines, in_line),
             choice_accuracy: share(accompanied, accompanied + since(|c| c.overlooked)),
-            verbs_per_op: Verbs {
-                atomics: share(
-                    posted(&[
-                        Kind::Cas64,
-                        Kind::Faa64,
-                        Kind::MaskedCas64,
-                        Kind::MaskedFaa64,
-                        Kind::MaskedCas128,
-                        Kind::MaskedFaa128,
-                    ]),
-                    operations,
-                ),
-                reads: share(posted(&[Kind::Read]), operations),
-                writes: share(posted(&[Kind::Write]), operations),
-                sends: share(posted(&[Kind::Send]), operations),
-            },
+            verbs_per_op: Verbs::between(before, after, operations),
             violations: done.ledger.violations(),
             seed: args.seed,
         }

@@ -59,7 +59,7 @@ fn writes_that_wait_and_are_not_combined_are_counted() {
         let (alone, all) = (format!("--sync {sync} --clients 1"), format!("--sync {sync}"));
         assert_eq!((blocked(&alone), blocked(&all) > 0.0), (0.0, true), "{sync}");
     }
-    // Whoever comes after a node's leader has begun waits, though no other node does anything.
+    // A write that comes after its node's leader has begun waits, though no other node writes.
     let one_node = row("--sync mcs --clients 4 --cns 1");
     assert!(one_node.wc_rate > 0.0 && one_node.blocked_rate > 0.0, "{one_node:?}");
     let in_line = row("--sync mcs --no-local-combining");

@@ -76,11 +76,14 @@ impl Kv {
             return items.map(|item| alone(&item)).collect();
         }
         let items: Vec<I> = items.collect();
-        let mut parts: Vec<_> =
-            items.iter().map(|item| self.part_of(key(item)).map(Some)).collect();
+        let part_of = |item: &I| self.part_of(key(item)).map(Some);
+        let mut parts: Vec<Result<Option<&Part>, KvError>> = items.iter().map(part_of).collect();
         let mut done: Vec<_> = items.iter().map(|_| None).collect();
-        while let Some(part) = parts.iter().find_map(|part| part.as_ref().ok().copied().flatten()) {
-            let is_it = |other: &Result<Option<&Part>, _>| matches!(other, Ok(Some(other)) if std::ptr::eq(*other, part));
+        while let Some(part) = parts.iter().flatten().find_map(|part| *part) {
+            let is_it = |other: &Result<Option<&Part>, _>| {
+                let other = other.as_ref().ok().copied().flatten();
+                other.is_some_and(|other| std::ptr::eq(other, part))
+            };
             let its: Vec<usize> = (0..items.len()).filter(|&at| is_it(&parts[at])).collect();
             let rounds = Rounds::of(its.iter().map(|&at| key(&items[at])).collect());
             let ended = rounds.play(part, async |at| among(part, &items[its[at]]).await);

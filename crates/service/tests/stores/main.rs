@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod batch;
+mod damage;
 mod hot_key;
 mod kv;
 mod ordered;

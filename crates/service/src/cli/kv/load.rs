@@ -181,7 +181,8 @@ fn store_lines(store: &Kv, mut input: Pairs, bar: &ProgressBar) -> Result<u64, F
     }
 }
 
-/// Pairs that came together, and are stored together: by a server that takes a fraction of the time.
+/// Pairs that came together, and are stored together: by a server that takes a fraction of the
+/// time.
 struct Batch<'k> {
     store: &'k Kv,
     /// Pairs without more, and the lines where they stand.

@@ -33,13 +33,13 @@ impl PrivateDir {
             .recursive(true)
             .mode(0o700)
             .create(path)
-            .map_err(|source| io_error("create", path, source))?;
+            .map_err(|source| closed(path).unwrap_or(io_error("create", path, source)))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
             rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
                 untrusted(path, "it is not a directory, or a symbolic link")
             }
-            other => io_error("open", path, other.into()),
+            other => closed(path).unwrap_or(io_error("open", path, other.into())),
         })?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error("examine", path, e.into()))?;
         if stat.st_uid != rustix::process::geteuid().as_raw() {
@@ -231,6 +231,15 @@ pub(super) fn unlock_whole(file: &File) -> io::Result<()> {
 
 pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> ConnectError {
     ConnectError::Io { what, path: path.to_owned(), source }
+}
+
+/// What to say where this directory, or one above it, is another user's, who lets this one not in.
+fn closed(path: &Path) -> Option<ConnectError> {
+    let above = path.ancestors().find(|dir| rustix::fs::stat(*dir).is_ok())?;
+    let enters = rustix::fs::accessat(rustix::fs::CWD, above, Access::EXEC_OK, AtFlags::EACCESS);
+    let owner = rustix::fs::stat(above).ok()?.st_uid;
+    let is_foreign = owner != rustix::process::geteuid().as_raw();
+    (enters.is_err() && is_foreign).then(|| untrusted(above, "another user owns it"))
 }
 
 /// Where anybody may move a directory away, two find different regions by its name.

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 
 use crate::stage::Stage;
 use crate::stage::serving::Serving;
@@ -81,6 +82,27 @@ fn a_command_whose_connection_is_cut_off_blames_its_server() {
     let is_cut_off = |done: &&usize| **done < 4;
     assert!(done.iter().filter(is_cut_off).count() > 5, "{done:?}");
     assert!(done.iter().sum::<usize>() > 0, "{done:?}");
+}
+
+/// A region of another user is said to be that, also by what would only read it.
+#[test]
+fn what_is_another_users_is_said_to_be() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP other-users: only root can run a command as another user");
+        return;
+    }
+    let stage = Stage::new();
+    let dir = stage.file("ours");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
+    for words in [&["kv", "get", "k"][..], &["lock", "a", "true"], &["serve"]] {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=54321", "--regid=54321", "--clear-groups"]);
+        command.arg(env!("CARGO_BIN_EXE_farlock")).args(words).env("FARLOCK_DIR", &dir);
+        let run = command.env("FARLOCK_STATE_DIR", &dir).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(said.contains("another user owns it") && said.contains("hint: "), "{said}");
+    }
 }
 
 /// Where no thread can be made that is said, as whatever else the system refuses.

@@ -56,6 +56,8 @@ pub enum Flaw {
     AbsorbedByAny,
     /// An overwrite counts as done before another one that may have been answered before it began.
     AbsorbedByEarlier,
+    /// A task that asks while another one reads has its answer.
+    DelegatesLate,
     /// A client that remembers a value takes it for what is there.
     TrustsMemory,
     /// A reader takes the block that its slot named before for the one that the slot names now.

@@ -8,6 +8,7 @@ mod absorb;
 mod alloc;
 mod change;
 mod core;
+mod delegate;
 mod drive;
 mod find;
 mod frees;

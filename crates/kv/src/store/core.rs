@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use farlock_fabric::Posted;
 
 use super::change::Change;
+use super::delegate::Reads;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
@@ -30,6 +31,8 @@ pub struct Counts {
     pub retries: u64,
     /// Operations that found their key where it was remembered, by one round trip or none.
     pub recalled: u64,
+    /// Reads that were answered by what another task has read.
+    pub delegated: u64,
     /// Blocks that were read again, since they were torn, or recycled after their slot was read.
     pub rereads: u64,
     /// Changes whose completion was lost.
@@ -83,6 +86,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) recall: Option<RefCell<Recall>>,
     /// Whether an overwrite that comes second may count as done.
     pub(super) absorbs: bool,
+    /// Reads of several tasks, if they are done together.
+    pub(super) reads: Option<Reads>,
     pub(super) counts: Cell<Counts>,
     pub(super) flaw: Option<Flaw>,
 }
@@ -124,6 +129,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             crowd: Cell::default(),
             recall: None,
             absorbs: false,
+            reads: None,
             counts: Cell::default(),
             flaw: None,
         }

@@ -53,6 +53,16 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// # Errors
     /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        match &self.reads {
+            None => self.get_alone(key).await,
+            // Boxed: where nothing is delegated it makes no read larger.
+            Some(reads) => Box::pin(self.get_among(reads, key)).await,
+        }
+    }
+
+    /// The same, whatever other tasks read.
+    #[inline]
+    pub(super) async fn get_alone(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let key = Key::new(key).ok_or(ReadError::BadKey)?;
         match self.locate(&key).await? {
             Seen::Found(found) if self.overlooks(found.slot) => Ok(None),

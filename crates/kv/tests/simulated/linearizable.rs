@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 use crate::scene::{
-    self, Absorbing, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing,
-    RaceCider, RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns,
-    Remembering, Report, Work,
+    self, Absorbing, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Delegating, Kit, Play,
+    RaceChoosing, RaceCider, RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore,
+    RaceTurns, Remembering, Report, Work,
 };
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
@@ -199,6 +199,35 @@ fn writes_of_one_client_that_are_combined() {
     crowds::<RaceLocal>("race, locally and by cider, stormy", 200, base.in_a_storm());
     // Each task goes on by itself when its patience ends.
     crowds::<RaceLocal>("race, locally, unwoken", 100, crowd(2, 3).in_a_storm());
+}
+
+/// Of one key, by tasks of one client; some of them are dropped while they wait or lead, and all
+/// end where those that lead die, or nothing wakes the others.
+#[test]
+fn reads_of_several_tasks_at_once() {
+    let base = Play { together: true, ..crowd(2, 3) };
+    let storm = Play { cancel: Ratio::one_in(10), ..base.in_a_storm() };
+    let mortal = Play { crash: Ratio::one_in(100), ..storm };
+    let unwoken = Play { together: false, ..storm };
+    let mut delegated = 0;
+    for (number, play) in [base, storm, mortal, unwoken].into_iter().enumerate() {
+        delegated += reads_together::<ArrayOptimistic>(200, play);
+        delegated += reads_together::<Remembering<RaceOptimistic>>(200, play);
+        assert!(delegated > 100 * number, "{number}: {delegated} reads are delegated");
+    }
+}
+
+/// Plays so many runs at one or two keys; how many reads were answered by another task's.
+fn reads_together<K: Kit>(count: u64, base: Play) -> usize {
+    let mut sum = Report::default();
+    for seed in 0..count {
+        let work = if seed % 4 == 3 { Work::Values } else { Work::Reads };
+        let play = Play { seed, work, keys: 1 + seed % 2, ..base };
+        let report = scene::play::<Delegating<K>>(play, None);
+        sum.plus(&report.unwrap_or_else(|wrong| panic!("seed {seed}, {work:?}: {wrong}")));
+    }
+    println!("{count} histories, {sum:?}");
+    sum.delegated as usize
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! the same judges, nothing is.
 
 use crate::scene::{
-    self, Absorbing, ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing,
+    self, Absorbing, ArrayCider, ArrayOptimistic, Delegating, Kit, Play, RaceCider, RaceGrowing,
     RaceOptimistic, Remembering, TreeOptimistic, Work,
 };
 use farlock_kv::Flaw;
@@ -165,6 +165,12 @@ fn an_executor_that_executes_twice() {
 fn an_overwrite_that_is_done_before_one_that_was_answered() {
     let base = Play { keys: 1, ..CROWD };
     caught::<Remembering<Absorbing<RaceOptimistic>>>(Flaw::AbsorbedByEarlier, 200, base);
+}
+
+#[test]
+fn a_read_that_is_answered_by_an_earlier_one() {
+    let base = Play { keys: 1, tasks: 3, clients: 2, together: true, work: Work::Reads, ..CROWD };
+    caught::<Delegating<ArrayOptimistic>>(Flaw::DelegatesLate, 400, base);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use farlock_kv::{Filling, Index, Memory, Pair, Shape, Store};
 use farlock_sim::{Config, Handle, SimEndpoint, Weakness, World};
 
 use super::ledger::INITIAL;
-use super::turns::{Plan, TABLE_BYTES, Turns};
+use super::turns::{PATIENCE_NS, Plan, TABLE_BYTES, Turns};
 use crate::testbed::Testbed;
 
 /// Bytes of a chunk: some thousand blocks of small pairs.
@@ -43,6 +43,15 @@ pub(super) struct Size {
     pub(super) asked_max: u64,
     /// Bytes of a value.
     pub(super) value_bytes: u64,
+}
+
+/// What clients of one compute node do together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    /// They combine what they write.
+    pub(super) combines: bool,
+    /// One reads for others that read the same at once.
+    pub(super) delegates: bool,
 }
 
 /// The memory nodes, and the world that they are in.
@@ -190,15 +199,16 @@ impl<I: Index + Copy> Cluster<I> {
     }
 
     /// Another compute node, on the machine after the one of the last.
-    pub(super) fn node(&self, number: u16, plan: Plan, local: bool) -> anyhow::Result<Stores<I>> {
+    pub(super) fn node(&self, number: u16, plan: Plan, local: Local) -> anyhow::Result<Stores<I>> {
         let machines = self.sites.len() as u16;
         let place = number % machines * self.each + number / machines + 1;
         let endpoint: SimEndpoint = self.world.endpoint_at(place);
         let party = plan.party(endpoint);
         let open = |&(shape, table): &(Shape, Addr)| {
-            let store = Store::open(party.turns(table, local), self.index, shape);
+            let store = Store::open(party.turns(table, local.combines), self.index, shape);
             let store = self.world.block_on(store).context("a store cannot be opened")?;
-            Ok(Rc::new(if plan == Plan::Absorbing { store.absorbing() } else { store }))
+            let store = if plan == Plan::Absorbing { store.absorbing() } else { store };
+            Ok(Rc::new(if local.delegates { store.delegating(PATIENCE_NS) } else { store }))
         };
         self.sites.iter().map(open).collect()
     }

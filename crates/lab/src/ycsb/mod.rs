@@ -26,7 +26,7 @@ use crate::provenance::Provenance;
 use crate::report::show;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
-use cluster::{Cluster, Size, Stores};
+use cluster::{Cluster, Local, Size, Stores};
 use course::{Course, Done, Scanned};
 use row::Counted;
 pub use row::{Row, Verbs};
@@ -126,7 +126,7 @@ fn begin<I: Scanned>(
         ranges: None,
     };
     let nodes = args.nodes();
-    let local = !args.no_local_combining;
+    let local = Local { combines: !args.no_local_combining, delegates: args.read_delegation };
     let open = |number| cluster.node(number, args.plan(), local);
     let all = (0..nodes).map(open).collect::<anyhow::Result<Vec<_>>>()?;
     // Which peers are dead need not be asked of any peer.

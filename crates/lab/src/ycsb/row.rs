@@ -36,6 +36,8 @@ pub struct Row {
     pub value_bytes: u64,
     /// Whether clients of one compute node combine their writes.
     pub local_combining: bool,
+    /// Whether they read together what they read of one key at once.
+    pub read_delegation: bool,
     /// Operations that were measured.
     pub operations: u64,
     /// How many a second.
@@ -53,6 +55,8 @@ pub struct Row {
     /// Writes that waited for others of their key and were not combined with them, of all
     /// operations: what more could have been combined (CIDER, section 3.1).
     pub blocked_rate: f64,
+    /// Reads that another one of the same compute node stood for, of all operations.
+    pub delegated_rate: f64,
     /// Writes that one change stood for, where it stood for more than one.
     pub wc_batch: f64,
     /// Writes that got in line, of all operations.
@@ -94,6 +98,7 @@ pub(super) struct Counted {
     local: u64,
     local_batches: u64,
     blocked: u64,
+    delegated: u64,
     in_line: u64,
     in_line_combined: u64,
     batches: u64,
@@ -106,7 +111,7 @@ impl Counted {
         let (now, posted) = (world.now(), world.stats().posted);
         let mut sum = Self { now, posted, ..Self::default() };
         for store in nodes.iter().flatten() {
-            let Counts { changes, combined, retries, .. } = store.counts();
+            let Counts { changes, combined, retries, delegated, .. } = store.counts();
             let line = store.scheme().counts(changes);
             let (local, local_batches) = store.scheme().local();
             sum.changes += changes;
@@ -114,6 +119,7 @@ impl Counted {
             sum.combined += combined;
             sum.local += local;
             sum.local_batches += local_batches;
+            sum.delegated += delegated;
             sum.blocked += store.scheme().blocked();
             sum.in_line += line.pessimistic;
             sum.in_line_combined += line.combined;
@@ -177,6 +183,7 @@ impl Row {
             dist: args.dist,
             value_bytes: args.value_bytes,
             local_combining: !args.no_local_combining,
+            read_delegation: args.read_delegation,
             operations,
             ops_per_s: (operations as f64 / seconds).round(),
             latency_ns: done.latency.summary(),
@@ -184,6 +191,7 @@ impl Row {
             wc_rate: share(combined, operations),
             wc_rate_of_writes: share(combined, since(|c| c.changes)),
             wc_rate_local: share(since(|c| c.local), operations),
+            delegated_rate: share(since(|c| c.delegated), operations),
             blocked_rate: share(since(|c| c.blocked), operations),
             wc_batch: if batches == 0 { 1.0 } else { 1.0 + share(stood_for, batches) },
             pessimistic_ratio: share(in_line, operations),

@@ -128,6 +128,9 @@ pub struct YcsbArgs {
     /// Clients of one compute node do not combine their writes
     #[arg(long)]
     pub(super) no_local_combining: bool,
+    /// Clients of one compute node read together what they read of one key at once
+    #[arg(long)]
+    pub(super) read_delegation: bool,
     /// Of CIDER: turns in line for a key that is found hot
     #[arg(long, value_name = "N", default_value_t = CreditRules::DEFAULT.initial)]
     pub(super) credit: u32,

@@ -48,6 +48,17 @@ fn what_is_not_combined_locally_is_combined_by_cider_or_absorbed() {
     }
 }
 
+#[test]
+fn clients_of_a_node_read_together_where_they_are_told_to() {
+    for index in ["pointer-array", "race", "smart"] {
+        let reads = |more: &str| row(&format!("--index {index} --workload ri {more}"));
+        assert_eq!(reads("").delegated_rate, 0.0);
+        let together = reads("--read-delegation");
+        assert!(together.delegated_rate > 0.0 && together.violations == 0, "{together:?}");
+        assert!(together.verbs_per_op.reads < reads("").verbs_per_op.reads, "{together:?}");
+    }
+}
+
 /// What CIDER's figure 4 counts.
 #[test]
 fn writes_that_wait_and_are_not_combined_are_counted() {

@@ -21,7 +21,7 @@ use farlock_sim::SimEndpoint;
 
 /// How long a client waits for a turn, in nanoseconds. None dies here, and a client that loses
 /// patience with a line joins those outside of it, which hold the line up.
-const PATIENCE_NS: Nanos = 1_000_000_000;
+pub(super) const PATIENCE_NS: Nanos = 1_000_000_000;
 
 /// Locks of each memory node that its keys share, by their hashes. Zeroed memory costs nothing.
 pub(super) const LOCKS: u64 = 1 << 20;

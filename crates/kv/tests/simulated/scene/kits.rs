@@ -20,6 +20,8 @@ pub trait Kit: 'static {
     const REMEMBERS: bool = false;
     /// Whether overwrites that come second count as done.
     const ABSORBS: bool = false;
+    /// Whether tasks that read one key at once read it together.
+    const DELEGATES: bool = false;
     /// Chunks are to be as large at least, and as many, for what is larger than pairs.
     const CHUNK_BYTES_MIN: u64 = 0;
     const CHUNKS_MIN: u32 = 0;
@@ -186,6 +188,17 @@ impl<K: Kit> Kit for Absorbing<K> {
     as_the_kit_has_it!(and its names);
 }
 
+/// One whose tasks read together.
+pub struct Delegating<K>(std::marker::PhantomData<K>);
+
+impl<K: Kit> Kit for Delegating<K> {
+    const REMEMBERS: bool = K::REMEMBERS;
+    const ABSORBS: bool = K::ABSORBS;
+    const DELEGATES: bool = true;
+
+    as_the_kit_has_it!(and its names);
+}
+
 /// One whose first key has buckets in two groups, which are read by a chain of two.
 pub struct Apart<K>(std::marker::PhantomData<K>);
 
@@ -207,6 +220,7 @@ pub type Kept<K> = Store<AnyScheme, <K as Kit>::I>;
 /// The store as this kit has it.
 pub fn of_kit<K: Kit>(store: Kept<K>) -> Kept<K> {
     let store = if K::ABSORBS { store.absorbing() } else { store };
+    let store = if K::DELEGATES { store.delegating(PATIENCE_NS) } else { store };
     if K::REMEMBERS { store.remembering() } else { store }
 }
 

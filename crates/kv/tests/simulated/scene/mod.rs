@@ -41,6 +41,8 @@ pub enum Work {
     Churn,
     /// Mostly overwrites, between which there is one of all else.
     Crowd,
+    /// Mostly reads, between overwrites.
+    Reads,
 }
 
 /// What is played.
@@ -147,6 +149,7 @@ pub struct Report {
     pub lost: u64,
     pub rereads: u64,
     pub combined: u64,
+    pub delegated: u64,
     pub retries: u64,
     pub rivals: u64,
     pub adoptions: u64,
@@ -169,6 +172,7 @@ impl Report {
         self.lost += other.lost;
         self.rereads += other.rereads;
         self.combined += other.combined;
+        self.delegated += other.delegated;
         self.retries += other.retries;
         self.rivals += other.rivals;
         self.adoptions += other.adoptions;
@@ -325,6 +329,7 @@ impl<K: Kit> Scene<K> {
             report.lost += counts.lost;
             report.rereads += counts.rereads;
             report.combined += counts.combined;
+            report.delegated += counts.delegated;
             report.retries += counts.retries;
             report.rivals += counts.rivals;
             report.moves += counts.moves;
@@ -616,9 +621,9 @@ impl<K: Kit> Client<K> {
             (Work::Numbers, 2) => Ask::Delete,
             (Work::Numbers, 3) => Ask::CompareAndSet(1_u64.to_le_bytes().into(), name(1 << 40)),
             (Work::Numbers, _) => Ask::Increment(1),
-            (Work::Crowd, 0) => Ask::Get,
-            (Work::Crowd, 1..=4) => Ask::Update(value),
-            (Work::Crowd, 5..=8) => Ask::Upsert(value),
+            (Work::Crowd, 0) | (Work::Reads, 0..=6) => Ask::Get,
+            (Work::Crowd, 1..=4) | (Work::Reads, 7) => Ask::Update(value),
+            (Work::Crowd, 5..=8) | (Work::Reads, _) => Ask::Upsert(value),
             (Work::Crowd, _) => match self.endpoint.random() % 4 {
                 0 => Ask::Delete,
                 1 => Ask::Insert(value),

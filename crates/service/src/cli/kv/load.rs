@@ -66,7 +66,8 @@ impl Pairs {
 
     /// The next line, with its end; none behind the last.
     fn next_line(&mut self, line: &mut Vec<u8>) -> Result<(), Failure> {
-        *line = std::mem::take(&mut self.first);
+        line.clear();
+        line.append(&mut self.first);
         if line.is_empty() {
             self.rest.read_until(b'\n', line).map_err(unread)?;
         }

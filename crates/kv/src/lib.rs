@@ -21,6 +21,7 @@ mod key;
 mod levels;
 mod nodes;
 mod pool;
+mod reads;
 mod recall;
 mod shape;
 mod size;

@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use farlock_fabric::Posted;
 
 use super::change::Change;
-use super::delegate::Reads;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
 use crate::levels::{Levels, Runs};
 use crate::nodes::Nodes;
 use crate::pool::{Census, Pool};
+use crate::reads::Reads;
 use crate::recall::Recall;
 use crate::shape::{Block, LEVELS, Shape};
 use crate::sync::Scheme;

@@ -12,7 +12,7 @@ use super::hub::Hub;
 use super::index::Index;
 use super::part::Part;
 use super::spread::Several;
-use super::value::Term;
+use super::value::{Stored, Term};
 use super::wish::Wishes;
 
 /// A key-value store of a session, as one thread or task uses it at a time.
@@ -99,7 +99,15 @@ impl Kv {
     /// See [`KvError`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
         let key = key.as_ref();
-        self.part_of(key)?.value(key)
+        let part = self.part_of(key)?;
+        let Some(mut bytes) = part.stored(key)? else { return Ok(None) };
+        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
+        let length = stored.data(|term| part.has_ended(term)).map(<[u8]>::len);
+        Ok(length.map(|length| {
+            // What lies beside it stands behind it.
+            bytes.truncate(length);
+            bytes
+        }))
     }
 
     /// How long a key's value still has; `None` if there is none, `Some(None)` if it does not end.
@@ -261,14 +269,6 @@ impl Kv {
         match &self.parts {
             Parts::One(part) => Ok(part),
             Parts::Several(several) => several.part_of(key),
-        }
-    }
-
-    /// Whether verbs take a round trip, of one of its parts at least.
-    pub(super) fn is_far(&self) -> bool {
-        match &self.parts {
-            Parts::One(part) => part.hub.region.is_far(),
-            Parts::Several(several) => several.is_far(),
         }
     }
 

@@ -17,9 +17,6 @@ use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
 use super::wish::{Wish, Wishes};
 use crate::connection::Lane;
 
-/// What an attempt to change a key came to: an answer, or why there is none.
-type Attempted<T> = Result<Result<T, KvError>, WriteError>;
-
 /// A part of a store, by a place of its own.
 pub(super) struct Part {
     pub(super) store: Store,
@@ -83,30 +80,6 @@ impl Part {
         found.map_err(|error| self.hub.told(KvError::of_read(error, key)))
     }
 
-    /// The value that is stored under a key.
-    pub(super) fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        self.value_of(self.stored(key)?)
-    }
-
-    /// The same among others that are under way.
-    pub(super) async fn value_among(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        self.hub.check()?;
-        let found = self.store.get(key).await;
-        self.value_of(found.map_err(|error| self.hub.told(KvError::of_read(error, key)))?)
-    }
-
-    /// The value among the bytes that are stored, if it has not ended.
-    fn value_of(&self, stored: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, KvError> {
-        let Some(mut bytes) = stored else { return Ok(None) };
-        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let length = stored.data(|term| self.has_ended(term)).map(<[u8]>::len);
-        Ok(length.map(|length| {
-            // What lies beside it stands behind it.
-            bytes.truncate(length);
-            bytes
-        }))
-    }
-
     /// What is to be known of what is stored under a key, if anything is.
     pub(super) fn read<T>(
         &self,
@@ -127,76 +100,37 @@ impl Part {
         self.hub.check()?;
         let mut is_last = false;
         loop {
-            let ended = block_on(self.lane(), self.attempt(key, token, &mut wish));
-            if let Some(answer) = self.answered(key, ended, &mut is_last)? {
-                return answer;
-            }
-        }
-    }
-
-    /// The same among others that are under way.
-    pub(super) async fn change_among<'v, T>(
-        &self,
-        key: &[u8],
-        mut wish: impl Wishes<'v, T>,
-    ) -> Result<T, KvError> {
-        self.hub.check()?;
-        let mut is_last = false;
-        loop {
-            let ended = self.attempt(key, None, &mut wish).await;
-            if let Some(answer) = self.answered(key, ended, &mut is_last)? {
-                return answer;
-            }
-        }
-    }
-
-    /// Tries to change a key.
-    fn attempt<'v, T>(
-        &self,
-        key: &[u8],
-        token: Option<Token>,
-        wish: &mut impl Wishes<'v, T>,
-    ) -> impl Future<Output = Attempted<T>> {
-        // Where a token counts, so does that of the value before.
-        let blind = wish.blind().filter(|_| token.is_none());
-        let decide = move |old: Option<&[u8]>| self.decide(old, token, wish);
-        self.store.modify_or_combine(key, blind.map(Ok), decide)
-    }
-
-    /// The answer of an attempt. `None`: there is memory now, and it is made again.
-    fn answered<T>(
-        &self,
-        key: &[u8],
-        ended: Attempted<T>,
-        is_last: &mut bool,
-    ) -> Result<Option<Result<T, KvError>>, KvError> {
-        match ended {
-            Ok(answer) => {
-                if self.store.is_crowded() || self.store.is_short() {
-                    self.foresee();
+            // Where a token counts, so does that of the value before.
+            let blind = wish.blind().filter(|_| token.is_none());
+            let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
+            let change = self.store.modify_or_combine(key, blind.map(Ok), decide);
+            match block_on(self.lane(), change) {
+                Ok(answer) => {
+                    if self.store.is_crowded() || self.store.is_short() {
+                        self.foresee();
+                    }
+                    return answer;
                 }
-                return Ok(Some(answer));
-            }
-            Err(WriteError::PoolFull) => match self.grow(1) {
-                // What others have left was not looked through.
-                Err(_) if !*is_last => {
-                    self.store.has_all_chunks();
-                    *is_last = true;
+                Err(WriteError::PoolFull) => match self.grow(1) {
+                    // What others have left was not looked through.
+                    Err(_) if !is_last => {
+                        self.store.has_all_chunks();
+                        is_last = true;
+                    }
+                    Err(error) => self.sweep_once_full(error)?,
+                    Ok(()) => self.reserve_ahead(),
+                },
+                Err(WriteError::IndexFull) => {
+                    let wanted = self.store.growth_chunks();
+                    let grown = match wanted {
+                        Some(wanted) => self.grow(wanted),
+                        None => Err(KvError::Full { source: None }),
+                    };
+                    grown.or_else(|error| self.sweep_once_full(error))?;
                 }
-                Err(error) => self.sweep_once_full(error)?,
-                Ok(()) => self.reserve_ahead(),
-            },
-            Err(WriteError::IndexFull) => {
-                let wanted = self.store.growth_chunks();
-                let grown = match wanted {
-                    Some(wanted) => self.grow(wanted),
-                    None => Err(KvError::Full { source: None }),
-                };
-                grown.or_else(|error| self.sweep_once_full(error))?;
+                Err(error) => return Err(self.hub.told(KvError::of_write(error, key))),
             }
-            Err(error) => return Err(self.hub.told(KvError::of_write(error, key))),
         }
-        Ok(None)
     }
 
     /// The store will soon need memory: has it given, before an operation finds none.

@@ -141,11 +141,6 @@ impl Several {
         part.begin(hub)
     }
 
-    /// Whether verbs take a round trip, of one of its parts at least.
-    pub(super) fn is_far(&self) -> bool {
-        self.spread.places.iter().any(|place| place.server.is_some())
-    }
-
     /// Bytes of memory that those of its parts take that are open.
     pub(super) fn bytes(&self) -> u64 {
         self.parts.iter().filter_map(|part| part.hub.get()).map(|hub| hub.bytes()).sum()

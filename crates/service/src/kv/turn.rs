@@ -66,9 +66,6 @@ const AWAY_NS: [Nanos; 2] = [100_000_000, 1_600_000_000];
 /// The turns of one client.
 pub(super) struct Turns {
     seat: Seat<Lane, Protocol>,
-    /// Whether an operation has the seat, or waits by it: a handle has one, and a batch several
-    /// operations. The others take no turns.
-    is_taken: Cell<bool>,
     is_far: bool,
     shape: Shape,
     credits: RefCell<Credits>,
@@ -90,27 +87,18 @@ struct Stuck {
 }
 
 /// How an operation tries.
-pub(super) struct Turn<'t> {
+pub(super) struct Turn {
     hash: u64,
-    role: Role<'t>,
+    role: Role,
 }
 
-/// An operation has the seat, until this is dropped.
-struct Taken<'t>(&'t Cell<bool>);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
-}
-
-enum Role<'t> {
+enum Role {
     /// It stands in no line.
     Optimist,
     /// No line moves.
     Impatient,
     /// It has the lock.
-    Holder { has_waited: bool, taken: Taken<'t> },
+    Holder { has_waited: bool },
 }
 
 impl Turns {
@@ -120,13 +108,8 @@ impl Turns {
         let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
         let seat = Seat::new(lane, kind, Options::from(origin));
         let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
-        let (luck, stuck, is_taken) = Default::default();
-        Self { seat, is_taken, is_far, shape, credits, luck, stuck }
-    }
-
-    /// Takes the seat, unless another operation has it.
-    fn take(&self) -> Option<Taken<'_>> {
-        (!self.is_taken.replace(true)).then(|| Taken(&self.is_taken))
+        let (luck, stuck) = (Default::default(), Cell::default());
+        Self { seat, is_far, shape, credits, luck, stuck }
     }
 
     /// Whether it is to stand in line for this key.
@@ -189,13 +172,13 @@ impl Turns {
         self.stuck.set(Some(stuck));
     }
 
-    async fn line_up<'t>(&'t self, hash: u64, taken: Taken<'t>) -> Result<Role<'t>, Fault> {
+    async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
         for number in self.stuck_lines(hash)..LINES {
             if let Some(has_waited) = self.line_up_in(self.line_of(hash, number)).await? {
                 if number == 0 {
                     self.stuck.set(None);
                 }
-                return Ok(Role::Holder { has_waited, taken });
+                return Ok(Role::Holder { has_waited });
             }
             self.note_stuck(hash, number);
         }
@@ -244,13 +227,6 @@ impl Turns {
         waited
     }
 
-    /// Gives up what an operation that was dropped has left with the seat.
-    async fn give_up_left(&self) {
-        if self.seat.is_held() || self.seat.is_in_line() {
-            let _ = self.give_up().await;
-        }
-    }
-
     /// Gives up what the seat has. Returns whether others were seen to wait for that.
     async fn give_up(&self) -> Result<bool, Fault> {
         if self.seat.is_in_line() && !self.withdraw().await? || !self.seat.is_held() {
@@ -272,38 +248,33 @@ impl Turns {
 
 impl Scheme for Turns {
     type Endpoint = Lane;
-    type Turn<'s> = Turn<'s>;
+    type Turn<'s> = Turn;
 
     fn endpoint(&self) -> &Lane {
         self.seat.endpoint()
     }
 
-    async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn<'_>> {
+    async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn> {
         let is_fit = self.is_far && !self.seat.is_broken() && effect != Effect::Insert;
-        let is_hot = is_fit && self.is_hot(hash).await;
-        let Some(taken) = self.take().filter(|_| is_hot) else {
+        if !is_fit || !self.is_hot(hash).await {
             return Entered::Turn(Turn { hash, role: Role::Optimist });
-        };
-        self.give_up_left().await;
+        }
+        self.settle().await;
         // Where the lock fails the operation's own verbs tell why, or need no turn.
-        let role = self.line_up(hash, taken).await.unwrap_or(Role::Optimist);
+        let role = self.line_up(hash).await.unwrap_or(Role::Optimist);
         Entered::Turn(Turn { hash, role })
     }
 
     async fn missed(&self, _: u32) {}
 
-    async fn missed_in<'s>(&'s self, turn: &mut Self::Turn<'s>, times: u32) {
+    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
         let is_late = match turn.role {
             Role::Optimist => times >= MISSES_MAX,
             Role::Impatient => times.is_multiple_of(MISSES_BETWEEN),
             Role::Holder { .. } => false,
         };
-        if is_late
-            && self.is_far
-            && !self.seat.is_broken()
-            && let Some(taken) = self.take()
-        {
-            turn.role = self.line_up(turn.hash, taken).await.unwrap_or(Role::Optimist);
+        if is_late && self.is_far && !self.seat.is_broken() {
+            turn.role = self.line_up(turn.hash).await.unwrap_or(Role::Optimist);
         }
     }
 
@@ -329,10 +300,9 @@ impl Scheme for Turns {
             }
             // The line does not move: better none.
             Role::Impatient => self.credits.borrow_mut().forget(hash),
-            Role::Holder { has_waited, taken } => {
+            Role::Holder { has_waited } => {
                 // What fails is repaired by those behind it.
                 let is_awaited = self.give_up().await.unwrap_or(false);
-                drop(taken);
                 match has_waited || is_awaited || ended.misses > 0 {
                     true => self.credits.borrow_mut().raise(hash),
                     false => self.credits.borrow_mut().lower(hash),
@@ -342,8 +312,8 @@ impl Scheme for Turns {
     }
 
     async fn settle(&self) {
-        if let Some(_taken) = self.take() {
-            self.give_up_left().await;
+        if self.seat.is_held() || self.seat.is_in_line() {
+            let _ = self.give_up().await;
         }
     }
 }

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
-mod batch;
 mod damage;
 mod hot_key;
 mod kv;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use Mode::{Exclusive, Shared};
 
-/// Subscribers of TATP. With their rows, a third of a subscriber's each, that makes the 680,236
-/// locks of the paper.
+/// Subscribers of TATP. With their rows of access info, of special facilities and of call
+/// forwarding that makes about the 680,236 locks of the papers.
 const SUBSCRIBERS: u32 = 100_000;
 /// Rows of access info, and of special facilities, that a subscriber has at most; 1 to as many.
 const ROWS_EACH_MAX: u32 = 4;

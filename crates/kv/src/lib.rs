@@ -16,6 +16,7 @@ mod error;
 mod far;
 mod filling;
 mod flaw;
+mod gate;
 pub mod index;
 mod key;
 mod levels;

@@ -97,6 +97,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if let Some(block) = taken() {
             return Ok(block);
         }
+        // What one finds is enough for all: each would claim a chunk.
+        let _alone = self.search.enter().await;
+        if let Some(block) = taken() {
+            return Ok(block);
+        }
         let enough = (self.shape.blocks(class) / FOUND_ONE_IN).clamp(1, ENOUGH) as usize;
         let has_enough = || self.pool.borrow().free_of(class) >= enough;
         let mut search = Search { looks_left: LOOKS_AT_ONCE, claims: 0 };

@@ -8,6 +8,7 @@ use farlock_fabric::Posted;
 use super::change::Change;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
+use crate::gate::Gate;
 use crate::index::Index;
 use crate::levels::{Levels, Runs};
 use crate::nodes::Nodes;
@@ -74,6 +75,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) runs: RefCell<Runs>,
     /// Of a tree: where nodes are.
     pub(super) nodes: RefCell<Nodes>,
+    /// Of its tasks one searches for free blocks at a time.
+    pub(super) search: Gate,
     /// Changes whose operation was dropped, or gave up on them.
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
@@ -123,6 +126,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             levels: RefCell::new(Levels::new(shape, group)),
             runs: RefCell::default(),
             nodes: RefCell::default(),
+            search: Gate::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
             is_short: Cell::default(),

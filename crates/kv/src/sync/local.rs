@@ -280,7 +280,7 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
         self.scheme.missed(times).await;
     }
 
-    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+    async fn missed_in<'s>(&'s self, turn: &mut Self::Turn<'s>, times: u32) {
         self.scheme.missed_in(&mut turn.turn, times).await;
     }
 

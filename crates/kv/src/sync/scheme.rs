@@ -75,7 +75,7 @@ pub trait Scheme {
     async fn missed(&self, times: u32);
 
     /// The same in this turn, for which the client may wait after all.
-    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+    async fn missed_in<'s>(&'s self, turn: &mut Self::Turn<'s>, times: u32) {
         let _ = turn;
         self.missed(times).await;
     }

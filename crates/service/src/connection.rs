@@ -268,6 +268,14 @@ impl Lane {
         }
     }
 
+    /// Does something whose verbs complete where they are posted, also among what is deferred: so
+    /// it can be dropped wherever it waits for others.
+    pub(crate) async fn at_once<T>(&self, act: impl Future<Output = T>) -> T {
+        let Self::There(lane) = self else { return act.await };
+        let mut act = pin!(act);
+        poll_fn(|cx| lane.at_once(|| act.as_mut().poll(cx))).await
+    }
+
     /// Does something whose verbs are awaited, by a server too: its thread goes on meanwhile.
     pub(crate) async fn deferring<T>(&self, act: impl Future<Output = T>) -> T {
         let mut act = pin!(act);

@@ -92,7 +92,7 @@ pub use farlock_fabric::tcp::TlsFiles;
 pub use farlock_fabric::{ConnectError, Fault, TlsFault, TlsFileFault};
 pub use farlock_locks::{Mode, Token};
 pub use inspect::{Life, LockView, Participant};
-pub use kv::{Kv, KvError};
+pub use kv::{AsyncKv, Kv, KvError};
 pub use observer::Observer;
 pub use reason::{DivideReason, MergeReason};
 pub use region::{DEFAULT_REGION, RegionOptions};

@@ -1,5 +1,6 @@
 //! Pairs that end with the session that has written them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use farlock_fabric::{Endpoint as _, Slot};
@@ -32,9 +33,9 @@ impl Kv {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), KvError> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let (part, term) = self.owned(key)?;
-        part.change(key, None, wish::put(value, term))
+        let key = key.as_ref();
+        let part = self.part_of(key)?;
+        part.block(part.put_ephemeral(key, value.as_ref()))
     }
 
     /// The same, unless the key has a value: then it keeps that. Returns whether it had none. Of
@@ -47,25 +48,44 @@ impl Kv {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool, KvError> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let (part, term) = self.owned(key)?;
-        let inserted = part.change(key, None, wish::insert(value, term));
-        if matches!(inserted, Ok(false)) {
-            part.hub.owning().has_not(key);
-        }
-        inserted
-    }
-
-    /// The part that has this key, and until when its value lasts there that ends with its owner.
-    fn owned(&self, key: &[u8]) -> Result<(&Part, Term), KvError> {
+        let key = key.as_ref();
         let part = self.part_of(key)?;
-        part.hub.check()?;
-        let owner = Some(part.hub.owner(key)?);
-        Ok((part, Term { until: None, owner }))
+        part.block(part.insert_ephemeral(key, value.as_ref()))
     }
 }
 
 impl Part {
+    /// See [`Kv::put_ephemeral`].
+    pub(super) async fn put_ephemeral(
+        &self,
+        key: &[u8],
+        value: impl Into<Cow<'_, [u8]>>,
+    ) -> Result<(), KvError> {
+        let wish = wish::put(value, self.own_term(key)?);
+        self.change(key, None, wish).await
+    }
+
+    /// See [`Kv::insert_ephemeral`].
+    pub(super) async fn insert_ephemeral(
+        &self,
+        key: &[u8],
+        value: impl Into<Cow<'_, [u8]>>,
+    ) -> Result<bool, KvError> {
+        let wish = wish::insert(value, self.own_term(key)?);
+        let inserted = self.change(key, None, wish).await;
+        if matches!(inserted, Ok(false)) {
+            self.hub.owning().has_not(key);
+        }
+        inserted
+    }
+
+    /// Until when a value of this key lasts that ends with its owner.
+    fn own_term(&self, key: &[u8]) -> Result<Term, KvError> {
+        self.hub.check()?;
+        let owner = Some(self.hub.owner(key)?);
+        Ok(Term { until: None, owner })
+    }
+
     /// Takes away what ends with this store's last handle, if this one is.
     pub(super) fn remove_own(&self) {
         // As long as this is locked, a handle that comes now puts nothing of its own there.
@@ -77,12 +97,12 @@ impl Part {
         let owner = owning.owner.as_ref().map(|(_, owner)| *owner);
         for key in keys.into_keys() {
             // What fails here is found dead by others.
-            let _ = self.change(&key, None, |old: Option<Live<'_>>| {
+            let _ = self.block(self.change(&key, None, |old: Option<Live<'_>>| {
                 Ok(match old {
                     Some((_, term)) if term.owner == owner => Wish::Remove(()),
                     _ => Wish::Leave(()),
                 })
-            });
+            }));
         }
     }
 }

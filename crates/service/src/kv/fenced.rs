@@ -84,7 +84,7 @@ impl Fenced<'_> {
         wish: impl FnOnce(&'v [u8], Term) -> W,
     ) -> Result<T, KvError> {
         let term = match time {
-            Some(time) => self.kv.term(key, time)?,
+            Some(time) => self.kv.part_of(key)?.term(time),
             None => Term::default(),
         };
         self.change(key, wish(value, term))

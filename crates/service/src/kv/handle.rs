@@ -4,15 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farlock_fabric::Nanos;
 use farlock_locks::Token;
 
 use super::error::KvError;
 use super::hub::Hub;
 use super::index::Index;
 use super::part::Part;
-use super::spread::Several;
-use super::value::{Stored, Term};
+use super::spread::{Several, Spread};
 use super::wish::Wishes;
 
 /// A key-value store of a session, as one thread or task uses it at a time.
@@ -39,6 +37,32 @@ enum Parts {
     Several(Several),
 }
 
+/// What handles of a store are made of.
+pub(super) enum Source {
+    One(Arc<Hub>),
+    Several(Arc<Spread>),
+}
+
+impl Source {
+    /// A handle.
+    pub(super) fn handle(&self) -> Result<Kv, KvError> {
+        match self {
+            Self::One(hub) => {
+                hub.check()?;
+                Kv::of(Arc::clone(hub))
+            }
+            Self::Several(spread) => Several::of(spread).map(Kv::of_several),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::One(hub) => &hub.name,
+            Self::Several(spread) => spread.name(),
+        }
+    }
+}
+
 impl Kv {
     pub(super) fn of(hub: Arc<Hub>) -> Result<Self, KvError> {
         Ok(Self { parts: Parts::One(Part::of(hub)?) })
@@ -53,11 +77,15 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn another(&self) -> Result<Self, KvError> {
-        let parts = match &self.parts {
-            Parts::One(part) => Parts::One(part.another()?),
-            Parts::Several(several) => Parts::Several(Several::of(&several.spread)?),
-        };
-        Ok(Self { parts })
+        self.source().handle()
+    }
+
+    /// What other handles are made of.
+    pub(super) fn source(&self) -> Source {
+        match &self.parts {
+            Parts::One(part) => Source::One(Arc::clone(&part.hub)),
+            Parts::Several(several) => Source::Several(Arc::clone(&several.spread)),
+        }
     }
 
     /// The store's name.
@@ -100,14 +128,7 @@ impl Kv {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
         let key = key.as_ref();
         let part = self.part_of(key)?;
-        let Some(mut bytes) = part.stored(key)? else { return Ok(None) };
-        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let length = stored.data(|term| part.has_ended(term)).map(<[u8]>::len);
-        Ok(length.map(|length| {
-            // What lies beside it stands behind it.
-            bytes.truncate(length);
-            bytes
-        }))
+        part.block(part.value(key))
     }
 
     /// How long a key's value still has; `None` if there is none, `Some(None)` if it does not end.
@@ -117,10 +138,7 @@ impl Kv {
     pub fn time_left(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Duration>>, KvError> {
         let key = key.as_ref();
         let part = self.part_of(key)?;
-        part.read(key, |stored| {
-            stored.data(|term| part.has_ended(term))?;
-            Some(part.time_to(stored.term))
-        })
+        part.block(part.time_left(key))
     }
 
     /// The highest token that a key was written with.
@@ -129,7 +147,8 @@ impl Kv {
     /// See [`KvError`].
     pub fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, KvError> {
         let key = key.as_ref();
-        self.part_of(key)?.read(key, |stored| stored.token)
+        let part = self.part_of(key)?;
+        part.block(part.token(key))
     }
 
     /// Gives a key this value, whether or not it has one. Of several that do so at one time some
@@ -154,13 +173,6 @@ impl Kv {
         time: Duration,
     ) -> Result<(), KvError> {
         self.plain().put_for(key, value, time)
-    }
-
-    /// When a value of this key ends that is put now and stays for so long.
-    pub(super) fn term(&self, key: &[u8], time: Duration) -> Result<Term, KvError> {
-        let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
-        let until = Some(self.part_of(key)?.now().saturating_add(time));
-        Ok(Term { until, owner: None })
     }
 
     /// Gives a key that has no value this one. Returns whether it had none.
@@ -272,12 +284,30 @@ impl Kv {
         }
     }
 
-    /// All parts, each opened where it was not yet.
-    pub(super) fn all_parts(&self) -> impl Iterator<Item = Result<&Part, KvError>> {
-        (0..self.parts()).map(|index| match &self.parts {
+    /// Whether verbs take a round trip, of one of its parts at least.
+    pub(super) fn is_far(&self) -> bool {
+        (0..self.parts()).any(|index| self.is_far_in(index))
+    }
+
+    /// Whether they do in the part with this number.
+    pub(super) fn is_far_in(&self, index: usize) -> bool {
+        match &self.parts {
+            Parts::One(part) => part.hub.region.is_far(),
+            Parts::Several(several) => several.spread.is_far_in(index),
+        }
+    }
+
+    /// The part with this number.
+    pub(super) fn part(&self, index: usize) -> Result<&Part, KvError> {
+        match &self.parts {
             Parts::One(part) => Ok(part),
             Parts::Several(several) => several.part(index),
-        })
+        }
+    }
+
+    /// All parts, each opened where it was not yet.
+    pub(super) fn all_parts(&self) -> impl Iterator<Item = Result<&Part, KvError>> {
+        (0..self.parts()).map(|index| self.part(index))
     }
 
     /// Changes a key as `wish` says, which sees its value, with this token.
@@ -288,7 +318,8 @@ impl Kv {
         token: Option<Token>,
         wish: impl Wishes<'v, T>,
     ) -> Result<T, KvError> {
-        self.part_of(key)?.change(key, token, wish)
+        let part = self.part_of(key)?;
+        part.block(part.change(key, token, wish))
     }
 }
 

@@ -63,7 +63,7 @@ impl Part {
         let record = lane.record(owner.id.index, Slot(0));
         // What cannot be read says nothing of it. By a server it is known to be dead when its
         // record was read.
-        let is_read = block_on(lane, lane.read64(record)).is_ok();
+        let is_read = block_on(lane, lane.at_once(lane.read64(record))).is_ok();
         !is_read || lane.old() as Nanos == owner.since && lane.is_alive(owner.id)
     }
 
@@ -73,25 +73,52 @@ impl Part {
         Some(Duration::from_nanos(until.saturating_sub(self.now())))
     }
 
+    /// Does something on this thread, which waits for it.
+    pub(super) fn block<T>(&self, act: impl Future<Output = T>) -> T {
+        block_on(self.lane(), act)
+    }
+
     /// What is stored under a key.
-    pub(super) fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+    async fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         self.hub.check()?;
-        let found = block_on(self.lane(), self.store.get(key));
+        let found = self.store.get(key).await;
         found.map_err(|error| self.hub.told(KvError::of_read(error, key)))
     }
 
-    /// What is to be known of what is stored under a key, if anything is.
-    pub(super) fn read<T>(
-        &self,
-        key: &[u8],
-        tell: impl FnOnce(Stored<'_>) -> Option<T>,
-    ) -> Result<Option<T>, KvError> {
-        let Some(bytes) = self.stored(key)? else { return Ok(None) };
-        Ok(tell(Stored::decode(&bytes).ok_or(KvError::Corrupt)?))
+    /// The value that a key has.
+    pub(super) async fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let Some(mut bytes) = self.stored(key).await? else { return Ok(None) };
+        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
+        let length = stored.data(|term| self.has_ended(term)).map(<[u8]>::len);
+        Ok(length.map(|length| {
+            // What lies beside it stands behind it.
+            bytes.truncate(length);
+            bytes
+        }))
+    }
+
+    /// How long a key's value still has, if it has one.
+    pub(super) async fn time_left(&self, key: &[u8]) -> Result<Option<Option<Duration>>, KvError> {
+        let Some(bytes) = self.stored(key).await? else { return Ok(None) };
+        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
+        let is_there = stored.data(|term| self.has_ended(term)).is_some();
+        Ok(is_there.then(|| self.time_to(stored.term)))
+    }
+
+    /// The highest token that a key was written with.
+    pub(super) async fn token(&self, key: &[u8]) -> Result<Option<Token>, KvError> {
+        let Some(bytes) = self.stored(key).await? else { return Ok(None) };
+        Ok(Stored::decode(&bytes).ok_or(KvError::Corrupt)?.token)
+    }
+
+    /// When a value ends that is put now and stays for so long.
+    pub(super) fn term(&self, time: Duration) -> Term {
+        let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
+        Term { until: Some(self.now().saturating_add(time)), owner: None }
     }
 
     /// Changes a key as `wish` says, which sees its value, with this token.
-    pub(super) fn change<'v, T>(
+    pub(super) async fn change<'v, T>(
         &self,
         key: &[u8],
         token: Option<Token>,
@@ -103,34 +130,50 @@ impl Part {
             // Where a token counts, so does that of the value before.
             let blind = wish.blind().filter(|_| token.is_none());
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
-            let change = self.store.modify_or_combine(key, blind.map(Ok), decide);
-            match block_on(self.lane(), change) {
+            let known = self.store.chunks();
+            match self.store.modify_or_combine(key, blind.map(Ok), decide).await {
                 Ok(answer) => {
                     if self.store.is_crowded() || self.store.is_short() {
                         self.foresee();
                     }
                     return answer;
                 }
-                Err(WriteError::PoolFull) => match self.grow(1) {
-                    // What others have left was not looked through.
-                    Err(_) if !is_last => {
-                        self.store.has_all_chunks();
-                        is_last = true;
-                    }
-                    Err(error) => self.sweep_once_full(error)?,
-                    Ok(()) => self.reserve_ahead(),
-                },
-                Err(WriteError::IndexFull) => {
-                    let wanted = self.store.growth_chunks();
-                    let grown = match wanted {
-                        Some(wanted) => self.grow(wanted),
-                        None => Err(KvError::Full { source: None }),
-                    };
-                    grown.or_else(|error| self.sweep_once_full(error))?;
-                }
-                Err(error) => return Err(self.hub.told(KvError::of_write(error, key))),
+                Err(error) => self.make_room(error, key, known, &mut is_last).await?,
             }
         }
+    }
+
+    /// An operation that knew of so many chunks was refused: where that is for want of memory it
+    /// may be tried again.
+    #[cold]
+    async fn make_room(
+        &self,
+        refused: WriteError,
+        key: &[u8],
+        known: u32,
+        is_last: &mut bool,
+    ) -> Result<(), KvError> {
+        let wanted = match refused {
+            // Another operation of this handle has got some meanwhile.
+            WriteError::PoolFull | WriteError::IndexFull if self.store.chunks() > known => {
+                return Ok(());
+            }
+            WriteError::PoolFull => 1,
+            WriteError::IndexFull => self.store.growth_chunks().unwrap_or(u32::MAX),
+            error => return Err(self.hub.told(KvError::of_write(error, key))),
+        };
+        match (self.grow(wanted), refused) {
+            // What others have left was not looked through.
+            (Err(_), WriteError::PoolFull) if !*is_last => {
+                self.store.has_all_chunks();
+                *is_last = true;
+            }
+            // Boxed: to free what has ended is a change too.
+            (Err(error), _) => Box::pin(self.sweep_once_full(error)).await?,
+            (Ok(()), WriteError::PoolFull) => self.reserve_ahead(),
+            (Ok(()), _) => {}
+        }
+        Ok(())
     }
 
     /// The store will soon need memory: has it given, before an operation finds none.

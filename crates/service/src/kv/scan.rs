@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::Bound;
 use std::time::Duration;
 
-use farlock_fabric::block_on;
 use farlock_kv::ReadError;
 use farlock_locks::Token;
 
@@ -163,7 +162,7 @@ impl<'k> Pages<'k> {
     }
 
     /// Some more, which may be none; `None`: there is no more. Behind an error there is none.
-    pub(super) fn next(&mut self) -> Result<Option<Pairs>, KvError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Pairs>, KvError> {
         let from = std::mem::replace(&mut self.next, Next::End);
         if matches!(from, Next::End) {
             return Ok(None);
@@ -171,7 +170,7 @@ impl<'k> Pages<'k> {
         let Part { store, hub, .. } = self.part;
         hub.check()?;
         let end = self.end.as_ref().map(Vec::as_slice);
-        let read = block_on(store.lane(), store.page(&from, end, self.most));
+        let read = store.page(&from, end, self.most).await;
         let (pairs, next) = read.map_err(|error| hub.told(KvError::of_read(error, b"")))?;
         let bytes: usize = pairs.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
         self.most = match bytes > PAGE_BYTES {
@@ -204,7 +203,8 @@ impl Run<'_> {
                     return Ok(Some(pair));
                 }
             }
-            match self.pages.next()? {
+            let part = self.pages.part;
+            match part.block(self.pages.next())? {
                 Some(pairs) => self.pairs = pairs.into_iter(),
                 None => return Ok(None),
             }

@@ -156,6 +156,11 @@ impl Lazy {
 }
 
 impl Spread {
+    /// Whether verbs take a round trip in this part.
+    pub(super) fn is_far_in(&self, index: usize) -> bool {
+        self.places[index].server.is_some()
+    }
+
     fn open(
         places: Vec<RegionOptions>,
         wanted: StoreOptions,

@@ -25,20 +25,23 @@ impl Kv {
     /// # Errors
     /// See [`KvError`]; some may have been freed. Damaged pairs are passed over.
     pub fn sweep(&self) -> Result<u64, KvError> {
-        self.all_parts().try_fold(0, |freed, part| Ok(freed + part?.sweep()?))
+        self.all_parts().try_fold(0, |freed, part| {
+            let part = part?;
+            Ok(freed + part.block(part.sweep())?)
+        })
     }
 }
 
 impl Part {
-    fn sweep(&self) -> Result<u64, KvError> {
+    async fn sweep(&self) -> Result<u64, KvError> {
         let (mut freed, mut pages) = (0, Pages::of_all(self));
-        while let Some(pairs) = pages.next()? {
+        while let Some(pairs) = pages.next().await? {
             for (key, bytes) in pairs.into_iter().flatten() {
                 let Some(stored) = Stored::decode(&bytes) else { continue };
                 let has_ended = stored.data(|_| false).is_some()
                     && stored.data(|term| self.has_ended(term)).is_none();
                 if has_ended {
-                    freed += u64::from(self.free(&key, stored.token)?);
+                    freed += u64::from(self.free(&key, stored.token).await?);
                 }
             }
         }
@@ -47,14 +50,14 @@ impl Part {
 
     /// Frees what a key has if it has ended, but for this token. It may have got another value
     /// meanwhile.
-    fn free(&self, key: &[u8], token: Option<Token>) -> Result<bool, KvError> {
+    async fn free(&self, key: &[u8], token: Option<Token>) -> Result<bool, KvError> {
         let freed = self.change(key, token, |old: Option<Live<'_>>| {
             Ok(match old {
                 None => Wish::Remove(true),
                 Some(_) => Wish::Leave(false),
             })
         });
-        match freed {
+        match freed.await {
             // It has another token by now, or is damaged: that is nothing of this one's.
             Err(KvError::Fenced { .. } | KvError::StaleToken { .. } | KvError::Corrupt) => {
                 Ok(false)
@@ -67,7 +70,7 @@ impl Part {
 
     /// The store is full: frees what has ended, unless that was tried just now. `Err`: it stays so.
     #[cold]
-    pub(super) fn sweep_once_full(&self, error: KvError) -> Result<(), KvError> {
+    pub(super) async fn sweep_once_full(&self, error: KvError) -> Result<(), KvError> {
         let now = self.now();
         let is_recent = |at: Nanos| now.saturating_sub(at) < SWEEP_AGAIN_NS;
         if self.swept_at.get().is_some_and(is_recent) {
@@ -75,7 +78,7 @@ impl Part {
         }
         // What keeps its token needs a little itself, and may find the store full again.
         self.swept_at.set(Some(now));
-        let freed = self.sweep()?;
+        let freed = self.sweep().await?;
         self.swept_at.set((freed <= LITTLE).then_some(now));
         if freed == 0 { Err(error) } else { Ok(()) }
     }

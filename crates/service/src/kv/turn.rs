@@ -24,9 +24,10 @@
 //! to wake a waiter fifty.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 
 use farlock_fabric::tcp::Patience;
-use farlock_fabric::{Addr, Endpoint as _, Fault, Nanos, Origin, Verb};
+use farlock_fabric::{Addr, Endpoint as _, Fault, Nanos, Origin, Ticket, Verb};
 use farlock_kv::Shape;
 use farlock_kv::sync::{CreditRules, Credits, Effect, Ended, Entered, Scheme};
 use farlock_locks::{Begun, Closed, Mode, Opened, Options, Seat, within};
@@ -66,6 +67,9 @@ const AWAY_NS: [Nanos; 2] = [100_000_000, 1_600_000_000];
 /// The turns of one client.
 pub(super) struct Turns {
     seat: Seat<Lane, Protocol>,
+    /// Whether an operation has the seat, or waits by it: a handle has one, and a batch several
+    /// operations. The others take no turns.
+    is_taken: Cell<bool>,
     is_far: bool,
     shape: Shape,
     credits: RefCell<Credits>,
@@ -87,18 +91,27 @@ struct Stuck {
 }
 
 /// How an operation tries.
-pub(super) struct Turn {
+pub(super) struct Turn<'t> {
     hash: u64,
-    role: Role,
+    role: Role<'t>,
 }
 
-enum Role {
+/// An operation has the seat, until this is dropped.
+struct Taken<'t>(&'t Cell<bool>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+enum Role<'t> {
     /// It stands in no line.
     Optimist,
     /// No line moves.
     Impatient,
     /// It has the lock.
-    Holder { has_waited: bool },
+    Holder { has_waited: bool, taken: Taken<'t> },
 }
 
 impl Turns {
@@ -108,8 +121,13 @@ impl Turns {
         let kind = Protocol { bypass: 0, ..lock_protocol(is_far) };
         let seat = Seat::new(lane, kind, Options::from(origin));
         let credits = RefCell::new(Credits::new(CreditRules::DEFAULT));
-        let (luck, stuck) = (Default::default(), Cell::default());
-        Self { seat, is_far, shape, credits, luck, stuck }
+        let (luck, stuck, is_taken) = Default::default();
+        Self { seat, is_taken, is_far, shape, credits, luck, stuck }
+    }
+
+    /// Takes the seat, unless another operation has it.
+    fn take(&self) -> Option<Taken<'_>> {
+        (!self.is_taken.replace(true)).then(|| Taken(&self.is_taken))
     }
 
     /// Whether it is to stand in line for this key.
@@ -172,13 +190,13 @@ impl Turns {
         self.stuck.set(Some(stuck));
     }
 
-    async fn line_up(&self, hash: u64) -> Result<Role, Fault> {
+    async fn line_up<'t>(&'t self, hash: u64, taken: Taken<'t>) -> Result<Role<'t>, Fault> {
         for number in self.stuck_lines(hash)..LINES {
             if let Some(has_waited) = self.line_up_in(self.line_of(hash, number)).await? {
                 if number == 0 {
                     self.stuck.set(None);
                 }
-                return Ok(Role::Holder { has_waited });
+                return Ok(Role::Holder { has_waited, taken });
             }
             self.note_stuck(hash, number);
         }
@@ -192,7 +210,7 @@ impl Turns {
         let begin = || self.seat.begin_open(line, Mode::Exclusive);
         let opened = match lane.patiently(PATIENCE, begin)? {
             Begun::Done(opened) => opened,
-            Begun::Posted(ticket) => self.seat.end_open(lane.complete(ticket))?,
+            Begun::Posted(ticket) => self.seat.end_open(self.completed(ticket).await)?,
         };
         if opened == Opened::Held {
             return Ok(Some(false));
@@ -205,11 +223,17 @@ impl Turns {
         Ok(is_granted.then_some(true))
     }
 
+    async fn completed(&self, ticket: Ticket) -> Result<(), Fault> {
+        poll_fn(|cx| self.endpoint().poll_posted(ticket, cx)).await
+    }
+
     /// Waits where no server does, beside processes of its host. `false`: the line does not move.
     async fn stand_in(&self, line: Addr) -> Result<bool, Fault> {
         let mut turns = None;
         loop {
-            if let Some(waited) = within(self.endpoint(), PATIENCE.still, self.seat.wait()).await {
+            // Where it gives up no verb may be on its way by which it gets in line.
+            let waits = within(self.endpoint(), PATIENCE.still, self.seat.wait());
+            if let Some(waited) = self.endpoint().at_once(waits).await {
                 return waited;
             }
             let given = (LOCK_KIND.count)(self.word(line).await?);
@@ -227,6 +251,13 @@ impl Turns {
         waited
     }
 
+    /// Gives up what an operation that was dropped has left with the seat.
+    async fn give_up_left(&self) {
+        if self.seat.is_held() || self.seat.is_in_line() {
+            let _ = self.give_up().await;
+        }
+    }
+
     /// Gives up what the seat has. Returns whether others were seen to wait for that.
     async fn give_up(&self) -> Result<bool, Fault> {
         if self.seat.is_in_line() && !self.withdraw().await? || !self.seat.is_held() {
@@ -237,7 +268,7 @@ impl Turns {
         }
         let closed = match self.seat.begin_close()? {
             Begun::Done(closed) => closed,
-            Begun::Posted(ticket) => self.seat.end_close(self.endpoint().complete(ticket))?,
+            Begun::Posted(ticket) => self.seat.end_close(self.completed(ticket).await)?,
         };
         if closed == Closed::InHand {
             self.seat.hand_over().await?;
@@ -248,33 +279,38 @@ impl Turns {
 
 impl Scheme for Turns {
     type Endpoint = Lane;
-    type Turn<'s> = Turn;
+    type Turn<'s> = Turn<'s>;
 
     fn endpoint(&self) -> &Lane {
         self.seat.endpoint()
     }
 
-    async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn> {
+    async fn enter(&self, hash: u64, effect: Effect) -> Entered<Turn<'_>> {
         let is_fit = self.is_far && !self.seat.is_broken() && effect != Effect::Insert;
-        if !is_fit || !self.is_hot(hash).await {
+        let is_hot = is_fit && self.is_hot(hash).await;
+        let Some(taken) = self.take().filter(|_| is_hot) else {
             return Entered::Turn(Turn { hash, role: Role::Optimist });
-        }
-        self.settle().await;
+        };
+        self.give_up_left().await;
         // Where the lock fails the operation's own verbs tell why, or need no turn.
-        let role = self.line_up(hash).await.unwrap_or(Role::Optimist);
+        let role = self.line_up(hash, taken).await.unwrap_or(Role::Optimist);
         Entered::Turn(Turn { hash, role })
     }
 
     async fn missed(&self, _: u32) {}
 
-    async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+    async fn missed_in<'s>(&'s self, turn: &mut Self::Turn<'s>, times: u32) {
         let is_late = match turn.role {
             Role::Optimist => times >= MISSES_MAX,
             Role::Impatient => times.is_multiple_of(MISSES_BETWEEN),
             Role::Holder { .. } => false,
         };
-        if is_late && self.is_far && !self.seat.is_broken() {
-            turn.role = self.line_up(turn.hash).await.unwrap_or(Role::Optimist);
+        if is_late
+            && self.is_far
+            && !self.seat.is_broken()
+            && let Some(taken) = self.take()
+        {
+            turn.role = self.line_up(turn.hash, taken).await.unwrap_or(Role::Optimist);
         }
     }
 
@@ -295,14 +331,15 @@ impl Scheme for Turns {
         match role {
             Role::Optimist => {
                 let (lucky, count) = self.luck_of(hash).get();
-                let count = if lucky == hash { count + 1 } else { 1 };
+                let count = if lucky == hash { count.saturating_add(1) } else { 1 };
                 self.luck_of(hash).set((hash, if ended.is_awaited { AWAITED } else { count }));
             }
             // The line does not move: better none.
             Role::Impatient => self.credits.borrow_mut().forget(hash),
-            Role::Holder { has_waited } => {
+            Role::Holder { has_waited, taken } => {
                 // What fails is repaired by those behind it.
                 let is_awaited = self.give_up().await.unwrap_or(false);
+                drop(taken);
                 match has_waited || is_awaited || ended.misses > 0 {
                     true => self.credits.borrow_mut().raise(hash),
                     false => self.credits.borrow_mut().lower(hash),
@@ -312,8 +349,8 @@ impl Scheme for Turns {
     }
 
     async fn settle(&self) {
-        if self.seat.is_held() || self.seat.is_in_line() {
-            let _ = self.give_up().await;
+        if let Some(_taken) = self.take() {
+            self.give_up_left().await;
         }
     }
 }

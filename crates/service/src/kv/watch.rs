@@ -65,12 +65,18 @@ impl Kv {
     /// See [`KvError`].
     pub fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch, KvError> {
         let key = key.as_ref();
+        self.part_of(key)?.watch(key)
+    }
+}
+
+impl Part {
+    /// See [`Kv::watch`].
+    pub(super) fn watch(&self, key: &[u8]) -> Result<Watch, KvError> {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(KvError::BadKey { bytes: key.len() });
         }
-        let part = self.part_of(key)?.another()?;
         Ok(Watch {
-            part,
+            part: self.another()?,
             key: key.to_vec(),
             seen: None,
             sight: None,
@@ -78,9 +84,7 @@ impl Kv {
             asked: None,
         })
     }
-}
 
-impl Part {
     /// What there is of a key, to be waited for. Where a node of a tree was to be replaced and its
     /// client died, that is done first, and takes memory.
     fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), KvError> {

@@ -40,12 +40,12 @@ impl<'v, T, W: FnMut(Option<Live<'_>>) -> Wished<'v, T>> Wishes<'v, T> for W {
 }
 
 /// It gets this value.
-struct Put<'v>(&'v [u8], Term);
+struct Put<'v>(Cow<'v, [u8]>, Term);
 
 impl<'v> Wishes<'v, ()> for Put<'v> {
     #[inline]
     fn wish(&mut self, _: Option<Live<'_>>) -> Wished<'v, ()> {
-        Ok(Wish::Put(self.0.into(), self.1, ()))
+        Ok(Wish::Put(self.0.clone(), self.1, ()))
     }
 
     #[inline]
@@ -55,35 +55,41 @@ impl<'v> Wishes<'v, ()> for Put<'v> {
 }
 
 /// It gets this value.
-pub(super) fn put<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, ()> {
-    Put(value, term)
+pub(super) fn put<'v>(value: impl Into<Cow<'v, [u8]>>, term: Term) -> impl Wishes<'v, ()> {
+    Put(value.into(), term)
 }
 
 /// It gets this value if it has none.
-pub(super) fn insert<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
+pub(super) fn insert<'v>(value: impl Into<Cow<'v, [u8]>>, term: Term) -> impl Wishes<'v, bool> {
+    let value = value.into();
     move |old: Option<Live<'_>>| {
         Ok(match old {
-            None => Wish::Put(value.into(), term, true),
+            None => Wish::Put(value.clone(), term, true),
             Some(_) => Wish::Leave(false),
         })
     }
 }
 
 /// It gets this value if it has another one.
-pub(super) fn replace<'v>(value: &'v [u8], term: Term) -> impl Wishes<'v, bool> {
+pub(super) fn replace<'v>(value: impl Into<Cow<'v, [u8]>>, term: Term) -> impl Wishes<'v, bool> {
+    let value = value.into();
     move |old: Option<Live<'_>>| {
         Ok(match old {
-            Some(_) => Wish::Put(value.into(), term, true),
+            Some(_) => Wish::Put(value.clone(), term, true),
             None => Wish::Leave(false),
         })
     }
 }
 
 /// It gets this value if it has the one that is expected; when it ends stays.
-pub(super) fn compare_and_set<'v>(expected: &'v [u8], value: &'v [u8]) -> impl Wishes<'v, bool> {
+pub(super) fn compare_and_set<'v>(
+    expected: impl AsRef<[u8]>,
+    value: impl Into<Cow<'v, [u8]>>,
+) -> impl Wishes<'v, bool> {
+    let value = value.into();
     move |old: Option<Live<'_>>| {
         Ok(match old {
-            Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
+            Some((old, term)) if old == expected.as_ref() => Wish::Put(value.clone(), term, true),
             _ => Wish::Leave(false),
         })
     }

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
+mod batch;
 mod damage;
 mod hot_key;
 mod kv;
 mod ordered;
 #[path = "../stage/mod.rs"]
 mod stage;
+mod tasks;
 mod watch;

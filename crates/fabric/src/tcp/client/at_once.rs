@@ -34,9 +34,18 @@ impl AtOnce {
     /// and are sent once their completions are asked for. So the tasks of a program have their
     /// verbs under way together.
     pub fn defer<T>(&self, act: impl FnOnce() -> T) -> T {
-        self.defers.set(true);
+        self.doing(true, act)
+    }
+
+    /// Does something whose verbs complete where they are posted, also within what is deferred.
+    pub fn at_once<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.doing(false, act)
+    }
+
+    fn doing<T>(&self, defers: bool, act: impl FnOnce() -> T) -> T {
+        let before = self.defers.replace(defers);
         let done = act();
-        self.defers.set(false);
+        self.defers.set(before);
         done
     }
 

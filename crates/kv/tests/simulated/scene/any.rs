@@ -55,7 +55,7 @@ macro_rules! schemes {
                 }
             }
 
-            async fn missed_in(&self, turn: &mut Self::Turn<'_>, times: u32) {
+            async fn missed_in<'s>(&'s self, turn: &mut Self::Turn<'s>, times: u32) {
                 match (self, turn) {
                     $((Self::$name(scheme), AnyTurn::$name(turn)) => {
                         scheme.missed_in(turn, times).await;

@@ -20,7 +20,8 @@ const LINES_A_TICK: u64 = 1000;
 
 /// Pairs that are to be stored, and how many bytes they are, where that is known.
 pub(super) struct Pairs {
-    input: Box<dyn BufRead>,
+    first: Vec<u8>,
+    rest: BufReader<Box<dyn Read>>,
     bytes: Option<u64>,
     /// Of the store that was dumped, where its first line says so.
     pub(super) index: Option<Index>,
@@ -31,7 +32,7 @@ impl Pairs {
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = file else {
             input_is_open().map_err(unread)?;
-            return Self::beginning(io::stdin().lock(), None, unread);
+            return Self::beginning(Box::new(io::stdin().lock()), None, unread);
         };
         let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
         let file = File::open(path).map_err(failed)?;
@@ -41,17 +42,17 @@ impl Pairs {
         }
         let bytes = metadata.is_file().then_some(metadata.len());
         // A directory can be opened, and not be read.
-        Self::beginning(BufReader::with_capacity(1 << 16, file), bytes, failed)
+        Self::beginning(Box::new(file), bytes, failed)
     }
 
     /// Looks what the first line says.
     fn beginning(
-        mut input: impl BufRead + 'static,
+        input: Box<dyn Read>,
         bytes: Option<u64>,
         failed: impl FnOnce(io::Error) -> Failure,
     ) -> Result<Self, Failure> {
-        let mut first = Vec::new();
-        input.read_until(b'\n', &mut first).map_err(failed)?;
+        let (mut first, mut rest) = (Vec::new(), BufReader::with_capacity(1 << 16, input));
+        rest.read_until(b'\n', &mut first).map_err(failed)?;
         let line = without_end(&first);
         let index = match lines::index_of(line) {
             Some(index) => index.map(Some),
@@ -60,7 +61,22 @@ impl Pairs {
             None => Line::parse(line).map(|_| None),
         };
         let index = index.map_err(|why| bad_line(why, "nothing is stored").at("line 1"))?;
-        Ok(Self { input: Box::new(io::Cursor::new(first).chain(input)), bytes, index })
+        Ok(Self { first, rest, bytes, index })
+    }
+
+    /// The next line, with its end; none behind the last.
+    fn next_line(&mut self, line: &mut Vec<u8>) -> Result<(), Failure> {
+        line.clear();
+        line.append(&mut self.first);
+        if line.is_empty() {
+            self.rest.read_until(b'\n', line).map_err(unread)?;
+        }
+        Ok(())
+    }
+
+    /// Whether another whole line came along with the last one.
+    fn has_more(&self) -> bool {
+        self.rest.buffer().contains(&b'\n')
     }
 }
 
@@ -76,7 +92,7 @@ fn without_end(line: &[u8]) -> &[u8] {
 const STORED: &str = "pairs before it are stored";
 
 /// The same behind another hint.
-const STORED_TOO: &str = "; pairs before it are stored, and those behind it are not";
+const STORED_TOO: &str = "; pairs before it are stored, and few of those behind it, if any";
 
 fn bad_line(why: &str, hint: &str) -> Failure {
     Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())
@@ -91,7 +107,7 @@ pub(super) fn differs(store: &Kv, dumped: Index) {
 /// Stores pairs.
 pub(super) fn load(store: &Kv, pairs: Pairs) -> Result<(), Failure> {
     let bar = bar(pairs.bytes);
-    let loaded = store_lines(store, pairs.input, &bar);
+    let loaded = store_lines(store, pairs, &bar);
     bar.finish_and_clear();
     let pairs = loaded?;
     // Of those with the same key the last one is there.
@@ -113,29 +129,34 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
 }
 
 /// Stores the pairs, and returns how many there were.
-fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result<u64, Failure> {
-    let (mut line, mut number, mut pairs) = (Vec::new(), 0_u64, 0);
+fn store_lines(store: &Kv, mut input: Pairs, bar: &ProgressBar) -> Result<u64, Failure> {
+    let (mut line, mut number) = (Vec::new(), 0_u64);
+    let mut batch = Batch { store, waiting: Vec::new(), pairs: 0 };
     // How many there were before the dump that has begun and not ended, and what its lines come to;
     // and whether one has ended before this line.
     let (mut before, mut sum, mut has_ended) = (None, Sum::default(), false);
     loop {
-        line.clear();
-        let read = input.read_until(b'\n', &mut line).map_err(unread)?;
+        input.next_line(&mut line)?;
         // Half of a value is none.
-        if read == 0 || before.is_some() && !line.ends_with(b"\n") {
+        if line.is_empty() || before.is_some() && !line.ends_with(b"\n") {
+            let pairs = batch.store_waiting()?;
             return if before.is_none() { Ok(pairs) } else { Err(cut_off(pairs)) };
         }
         number += 1;
         let at = |failure: Failure| failure.at(format_args!("line {number}"));
-        match part_of(without_end(&line)).map_err(|why| at(bad_line(why, STORED)))? {
+        let part = part_of(without_end(&line));
+        if !matches!(part, Ok(Part::Pair(_))) {
+            batch.store_waiting()?;
+        }
+        match part.map_err(|why| at(bad_line(why, STORED)))? {
             // Where several dumps are in one file the first one has decided of the index.
-            Part::Begin { .. } if before.is_some() => return Err(at(cut_off(pairs))),
+            Part::Begin { .. } if before.is_some() => return Err(at(cut_off(batch.pairs))),
             Part::Begin { is_counted } => {
-                (before, sum) = (is_counted.then_some(pairs), Sum::default().with(&line));
+                (before, sum) = (is_counted.then_some(batch.pairs), Sum::default().with(&line));
                 has_ended = false;
             }
             Part::End(end) => match before.take() {
-                Some(before) if pairs - before == end.pairs => {
+                Some(before) if batch.pairs - before == end.pairs => {
                     if end.sum.is_some_and(|said| said != sum) {
                         return Err(at(damaged()));
                     }
@@ -147,16 +168,61 @@ fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result
                 return Err(at(bad_line("a pair is behind the end of a dump", STORED)));
             }
             Part::Pair(pair) => {
-                let why = |failure: Failure| at(failure).hinting_too(STORED_TOO);
-                store_pair(store, pair).map_err(why)?;
-                (pairs, sum) = (pairs + 1, sum.with(&line));
+                sum = sum.with(&line);
+                batch.add(number, pair)?;
             }
         }
-        bar.inc(read as u64);
+        if !input.has_more() {
+            batch.store_waiting()?;
+        }
+        bar.inc(line.len() as u64);
         if number % LINES_A_TICK == 1 {
-            bar.set_message(pairs.to_string());
+            bar.set_message(batch.pairs.to_string());
         }
     }
+}
+
+/// Pairs that came together, and are stored together: by a server that takes a fraction of the
+/// time.
+struct Batch<'k> {
+    store: &'k Kv,
+    /// Pairs without more, and the lines where they stand.
+    waiting: Vec<(u64, Line)>,
+    /// How many are stored.
+    pairs: u64,
+}
+
+impl Batch<'_> {
+    /// One more is to be stored, behind all before it.
+    fn add(&mut self, number: u64, pair: Line) -> Result<(), Failure> {
+        if pair.token.is_none() && pair.time_left.is_none() {
+            self.waiting.push((number, pair));
+            return Ok(());
+        }
+        self.store_waiting()?;
+        store_pair(self.store, pair).map_err(|failure| refused(number, failure))?;
+        self.pairs += 1;
+        Ok(())
+    }
+
+    /// Stores those that wait for it; how many are stored by then.
+    fn store_waiting(&mut self) -> Result<u64, Failure> {
+        let pairs = self.waiting.iter().map(|(_, pair)| {
+            let value = pair.value.as_deref().unwrap_or_default();
+            (&pair.key, value)
+        });
+        let stored = self.store.put_many(pairs);
+        for ((number, _), stored) in self.waiting.drain(..).zip(stored) {
+            stored.map_err(|error| refused(number, error.into()))?;
+            self.pairs += 1;
+        }
+        Ok(self.pairs)
+    }
+}
+
+/// The pair of this line is not stored.
+fn refused(number: u64, failure: Failure) -> Failure {
+    failure.at(format_args!("line {number}")).hinting_too(STORED_TOO)
 }
 
 /// What a line is.
@@ -203,6 +269,7 @@ fn damaged() -> Failure {
     Failure::new(Exit::USAGE, "damaged-dump", what.to_owned(), hint.to_owned())
 }
 
+/// Stores one that has a token or a time.
 fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
     match (pair.value, pair.token) {
         (Some(value), Some(token)) => match pair.time_left {
@@ -211,11 +278,8 @@ fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
         },
         (None, Some(token)) => drop(store.remove_fenced(pair.key, token)?),
         (value, None) => {
-            let value = value.unwrap_or_default();
-            match pair.time_left {
-                Some(time) => store.put_for(pair.key, value, time)?,
-                None => store.put(pair.key, value)?,
-            }
+            let (value, time) = (value.unwrap_or_default(), pair.time_left.unwrap_or_default());
+            store.put_for(pair.key, value, time)?;
         }
     }
     Ok(())

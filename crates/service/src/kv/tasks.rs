@@ -1,0 +1,434 @@
+//! A store as tasks use it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farlock_locks::Token;
+
+use super::Kv;
+use super::error::KvError;
+use super::handle::Source;
+use super::index::Index;
+use super::part::Part;
+use super::value::Term;
+use super::watch::Watch;
+use super::wish::{self, Wishes};
+use super::worker::{Asked, Worker};
+
+/// A key-value store as many tasks use it at a time: [`Kv::into_async`]. Clones are cheap, and
+/// share it.
+///
+/// What is asked for begins when its future is polled first. In memory of this host it is done
+/// then, in a microsecond or so, on the thread that polls. By a server it is carried out by a
+/// thread of the store, which has many operations under way together, those of one key in order:
+/// so many tasks have many times the rate of one. A future that is dropped before its end leaves it
+/// open whether its change is made: the thread carries it out.
+///
+/// Any executor will do. A panic of a closure that is handed over is its task's.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let session = farlock::Session::connect("db1:4747")?;
+/// let users = session.kv("users")?.into_async()?;
+/// users.put("alice", "admin").await?;
+/// assert_eq!(users.get("alice").await?.as_deref(), Some(&b"admin"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AsyncKv {
+    desk: Arc<Desk>,
+    /// None changes what was never written with one.
+    token: Option<Token>,
+}
+
+/// What clones share.
+struct Desk {
+    /// What handles are made of; let go of before them, for the last one takes ephemeral pairs
+    /// away.
+    source: Source,
+    /// Handles that no thread uses just now.
+    idle: Mutex<Vec<Kv>>,
+    /// By part: who carries out what is to be done there, if it is a server's.
+    workers: Box<[Option<Worker>]>,
+    index: Index,
+}
+
+/// An operation that was asked for.
+enum Begun<T> {
+    Done(Result<T, KvError>),
+    Asked(Asked<T>),
+}
+
+impl<T> Begun<T> {
+    async fn answer(self) -> Result<T, KvError> {
+        match self {
+            Self::Done(done) => done,
+            Self::Asked(asked) => asked.answer().await,
+        }
+    }
+}
+
+impl Kv {
+    /// The same store for tasks, in place of this handle.
+    ///
+    /// # Errors
+    /// See [`KvError`]: there is no other place in the store, or no thread.
+    pub fn into_async(self) -> Result<AsyncKv, KvError> {
+        let (source, index) = (self.source(), self.index());
+        let is_far: Vec<bool> = (0..self.parts()).map(|part| self.is_far_in(part)).collect();
+        let mut own = Some(self);
+        let mut workers = Vec::with_capacity(is_far.len());
+        for (part, &is_far_in) in is_far.iter().enumerate() {
+            // In memory of this host it is there as long as tasks may have others.
+            let own = own.take_if(|_| is_far.iter().all(|is_far| *is_far));
+            let handle = || own.map_or_else(|| source.handle(), Ok);
+            let worker = || Worker::start(handle()?, part);
+            workers.push(if is_far_in { Some(worker()?) } else { None });
+        }
+        let idle = Mutex::new(own.into_iter().collect());
+        let desk = Arc::new(Desk { source, idle, workers: workers.into(), index });
+        Ok(AsyncKv { desk, token: None })
+    }
+}
+
+impl Desk {
+    fn idle(&self) -> MutexGuard<'_, Vec<Kv>> {
+        // Nothing that can panic runs under this mutex.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something by a handle, on this thread.
+    fn by_handle<T>(&self, act: impl FnOnce(&Kv) -> Result<T, KvError>) -> Result<T, KvError> {
+        let idle = self.idle().pop();
+        let kv = idle.map_or_else(|| self.source.handle(), Ok)?;
+        let done = act(&kv);
+        self.idle().push(kv);
+        done
+    }
+}
+
+impl AsyncKv {
+    /// Begins an operation on a key.
+    fn begin<T: Send + 'static>(
+        &self,
+        key: &[u8],
+        act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
+    ) -> Begun<T> {
+        let desk = &self.desk;
+        match &desk.workers[farlock_kv::part_of(key, desk.workers.len())] {
+            Some(worker) if worker.is_forked() => Begun::Done(Err(KvError::Forked)),
+            Some(worker) => Begun::Asked(worker.ask(key.to_vec(), act)),
+            None => Begun::Done(desk.by_handle(|kv| {
+                let part = kv.part_of(key)?;
+                part.block(act(part, key))
+            })),
+        }
+    }
+
+    /// Does an operation on a key.
+    async fn act<T: Send + 'static>(
+        &self,
+        key: impl AsRef<[u8]>,
+        act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
+    ) -> Result<T, KvError> {
+        let begun = self.begin(key.as_ref(), act);
+        begun.answer().await
+    }
+
+    /// Changes a key as a wish says.
+    async fn change<'v, T: Send + 'static>(
+        &self,
+        key: impl AsRef<[u8]>,
+        wish: impl Wishes<'v, T> + Send + 'static,
+    ) -> Result<T, KvError> {
+        let token = self.token;
+        self.act(key, async move |part: &Part, key: &[u8]| part.change(key, token, wish).await)
+            .await
+    }
+
+    /// Gives a key this value as a wish says, for so long if that is bounded.
+    async fn give<T: Send + 'static, W: Wishes<'static, T>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Option<Duration>,
+        wish: impl FnOnce(Vec<u8>, Term) -> W + Send + 'static,
+    ) -> Result<T, KvError> {
+        let (value, token) = (value.as_ref().to_vec(), self.token);
+        let act = async move |part: &Part, key: &[u8]| {
+            let term = time.map_or_else(Term::default, |time| part.term(time));
+            part.change(key, token, wish(value, term)).await
+        };
+        self.act(key, act).await
+    }
+
+    /// The store's name.
+    pub fn name(&self) -> &str {
+        self.desk.source.name()
+    }
+
+    /// The index that the store was made with.
+    pub fn index(&self) -> Index {
+        self.desk.index
+    }
+
+    /// A handle of the same store, for a thread: also for what tasks cannot ask, as a scan.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn handle(&self) -> Result<Kv, KvError> {
+        self.desk.source.handle()
+    }
+
+    /// The same store, changed with this token, as by [`Kv::fenced`].
+    #[must_use]
+    pub fn fenced(&self, token: Token) -> Self {
+        Self { desk: Arc::clone(&self.desk), token: Some(token) }
+    }
+
+    /// As [`Kv::get`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
+        self.act(key, async |part: &Part, key: &[u8]| part.value(key).await).await
+    }
+
+    /// As [`Kv::time_left`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn time_left(
+        &self,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Option<Duration>>, KvError> {
+        self.act(key, async |part: &Part, key: &[u8]| part.time_left(key).await).await
+    }
+
+    /// As [`Kv::token`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, KvError> {
+        self.act(key, async |part: &Part, key: &[u8]| part.token(key).await).await
+    }
+
+    /// As [`Kv::put`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
+        self.give(key, value, None, wish::put).await
+    }
+
+    /// As [`Kv::put_for`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn put_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<(), KvError> {
+        self.give(key, value, Some(time), wish::put).await
+    }
+
+    /// As [`Kv::put_ephemeral`]: for as long as there are handles, this one and its clones among
+    /// them.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn put_ephemeral(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), KvError> {
+        let value = value.as_ref().to_vec();
+        let act = async move |part: &Part, key: &[u8]| part.put_ephemeral(key, value).await;
+        self.act(key, act).await
+    }
+
+    /// As [`Kv::insert`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn insert(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        self.give(key, value, None, wish::insert).await
+    }
+
+    /// As [`Kv::insert_for`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn insert_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        self.give(key, value, Some(time), wish::insert).await
+    }
+
+    /// As [`Kv::insert_ephemeral`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn insert_ephemeral(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        let value = value.as_ref().to_vec();
+        let act = async move |part: &Part, key: &[u8]| part.insert_ephemeral(key, value).await;
+        self.act(key, act).await
+    }
+
+    /// As [`Kv::replace`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn replace(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        self.give(key, value, None, wish::replace).await
+    }
+
+    /// As [`Kv::replace_for`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn replace_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<bool, KvError> {
+        self.give(key, value, Some(time), wish::replace).await
+    }
+
+    /// As [`Kv::compare_and_set`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn compare_and_set(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        let (expected, value) = (expected.as_ref().to_vec(), value.as_ref().to_vec());
+        self.change(key, wish::compare_and_set(expected, value)).await
+    }
+
+    /// As [`Kv::update_with`]. By a server `change` runs on the thread of the store: it is to be
+    /// quick, and waits for nothing.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn update_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Result<Option<Vec<u8>>, KvError> {
+        self.change(key, wish::update(change)).await
+    }
+
+    /// As [`Kv::add`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
+        self.change(key, wish::add(by)).await
+    }
+
+    /// As [`Kv::remove`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, KvError> {
+        self.change(key, wish::remove()).await
+    }
+
+    /// As [`Kv::watch`].
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch, KvError> {
+        self.act(key, async |part: &Part, key: &[u8]| part.watch(key)).await
+    }
+
+    /// As [`Kv::get_many`].
+    pub async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<Option<Vec<u8>>, KvError>> {
+        let get = |key: K| {
+            self.begin(key.as_ref(), async |part: &Part, key: &[u8]| part.value(key).await)
+        };
+        answers(keys.into_iter().map(get).collect()).await
+    }
+
+    /// As [`Kv::put_many`].
+    pub async fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Vec<Result<(), KvError>> {
+        let put = |(key, value): (K, V)| {
+            let (wish, token) = (wish::put(value.as_ref().to_vec(), Term::default()), self.token);
+            self.begin(key.as_ref(), async move |part: &Part, key: &[u8]| {
+                part.change(key, token, wish).await
+            })
+        };
+        answers(pairs.into_iter().map(put).collect()).await
+    }
+
+    /// As [`Kv::remove_many`].
+    pub async fn remove_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<bool, KvError>> {
+        let token = self.token;
+        let remove = |key: K| {
+            self.begin(key.as_ref(), async move |part: &Part, key: &[u8]| {
+                part.change(key, token, wish::remove()).await
+            })
+        };
+        answers(keys.into_iter().map(remove).collect()).await
+    }
+}
+
+/// What all of these come to.
+async fn answers<T>(begun: Vec<Begun<T>>) -> Vec<Result<T, KvError>> {
+    let mut answers = Vec::with_capacity(begun.len());
+    for begun in begun {
+        answers.push(begun.answer().await);
+    }
+    answers
+}
+
+impl fmt::Debug for AsyncKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncKv").field(&self.name()).finish()
+    }
+}
+
+/// A store is shared by tasks on any thread, and so are its operations' futures.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync + Clone>() {}
+    fn is_send<T: Send>(_: T) {}
+    is_shared::<AsyncKv>();
+    let _ = |kv: &AsyncKv| {
+        is_send(kv.put("key", "value"));
+        is_send(kv.watch("key"));
+        is_send(kv.get_many(["key"]));
+    };
+};

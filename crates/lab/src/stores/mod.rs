@@ -2,7 +2,8 @@
 //! servers that people would use instead, Redis and memcached, which answer over loopback.
 //!
 //! Clients are processes, each of which asks for one thing after the other, or for several at once:
-//! farlock for the gets and then for the puts among them, the servers of text for all in a row.
+//! farlock for the gets and then for the puts among them, the servers of text for all in a row, and
+//! tasks each for one.
 //! They start together, when all have opened the store.
 
 mod pairs;
@@ -143,8 +144,7 @@ struct Row {
 pub fn run(args: &StoresArgs, origin: &Provenance) -> anyhow::Result<()> {
     ensure!(args.clients.iter().all(|clients| (1..=256).contains(clients)), "1 to 256 clients");
     let scratch = Scratch::new()?;
-    let all = [Target::Session, Target::Store, Target::Served, Target::Redis, Target::Memcached];
-    let targets = if args.targets.is_empty() { &all[..] } else { &args.targets };
+    let targets = if args.targets.is_empty() { Target::ALL } else { &args.targets };
     let mut servers = Vec::new();
     for &target in targets {
         match Served::start(args, target, scratch.path())? {
@@ -200,8 +200,8 @@ fn command(target: Target, port: u16) -> anyhow::Result<Option<Command>> {
             command.arg(port.to_string());
             Some(command)
         }
-        Target::Served => Some(face::server(port)?),
-        Target::Session | Target::Store => None,
+        Target::Served | Target::ServedTasks => Some(face::server(port)?),
+        Target::Session | Target::SessionTasks | Target::Store => None,
     })
 }
 

@@ -2,15 +2,18 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use farlock::{Kv, Session};
+use farlock::{AsyncKv, Kv, KvError, Session};
 use farlock_fabric::block_on;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_kv::index::Race;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 use crate::face;
 use crate::resp::{Line, number};
@@ -26,6 +29,10 @@ pub enum Target {
     Store,
     /// `session.kv` by `farlock serve`, over loopback.
     Served,
+    /// `session.kv` as tasks of one thread use it.
+    SessionTasks,
+    /// The same by `farlock serve`.
+    ServedTasks,
     /// Redis, over loopback.
     Redis,
     /// memcached, over loopback.
@@ -33,12 +40,25 @@ pub enum Target {
 }
 
 impl Target {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Session,
+        Self::Store,
+        Self::Served,
+        Self::SessionTasks,
+        Self::ServedTasks,
+        Self::Redis,
+        Self::Memcached,
+    ];
+
     /// What the command line calls it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
             Self::Store => "store",
             Self::Served => "served",
+            Self::SessionTasks => "session-tasks",
+            Self::ServedTasks => "served-tasks",
             Self::Redis => "redis",
             Self::Memcached => "memcached",
         }
@@ -95,6 +115,14 @@ pub(super) fn open(target: Target, dir: &Path, port: u16) -> anyhow::Result<Box<
         Target::Session => Box::new(Session::open(&face::region_options(dir))?.kv("measured")?),
         Target::Store => Box::new(Below::open(dir)?),
         Target::Served => Box::new(Session::connect(format!("127.0.0.1:{port}"))?.kv("served")?),
+        Target::SessionTasks => {
+            let session = Session::open(&face::region_options(dir))?;
+            Box::new(Tasks::of(session.kv("measured by tasks")?)?)
+        }
+        Target::ServedTasks => {
+            let session = Session::connect(format!("127.0.0.1:{port}"))?;
+            Box::new(Tasks::of(session.kv("served to tasks")?)?)
+        }
         Target::Redis => Box::new(Redis(Line::connect(port)?)),
         Target::Memcached => Box::new(Memcached(Line::connect(port)?)),
     })
@@ -115,6 +143,45 @@ impl Pairs for Kv {
         }
         let stored = self.put_many(puts.iter().map(|key| (key, value)));
         Ok(stored.into_iter().collect::<Result<(), _>>()?)
+    }
+}
+
+/// A store that is asked by tasks of one thread: of several things by a task each.
+struct Tasks(AsyncKv, Runtime);
+
+impl Tasks {
+    fn of(kv: Kv) -> anyhow::Result<Self> {
+        Ok(Self(kv.into_async()?, tokio::runtime::Builder::new_current_thread().build()?))
+    }
+}
+
+impl Pairs for Tasks {
+    fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
+        Ok(self.1.block_on(self.0.get(key))?.map(|value| value.len()))
+    }
+
+    fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
+        Ok(self.1.block_on(self.0.put(key, value))?)
+    }
+
+    fn many(&mut self, gets: &[[u8; 8]], puts: &[[u8; 8]], value: &[u8]) -> anyhow::Result<()> {
+        let mut tasks = JoinSet::new();
+        let value: Arc<[u8]> = value.into();
+        for &key in gets {
+            let kv = self.0.clone();
+            tasks.spawn_on(async move { Ok(kv.get(key).await?.is_some()) }, self.1.handle());
+        }
+        for &key in puts {
+            let (kv, value) = (self.0.clone(), Arc::clone(&value));
+            tasks.spawn_on(async move { kv.put(key, value).await.map(|()| true) }, self.1.handle());
+        }
+        self.1.block_on(async {
+            while let Some(ended) = tasks.join_next().await {
+                let is_there: Result<bool, KvError> = ended?;
+                ensure!(is_there?, "a value is missing");
+            }
+            Ok(())
+        })
     }
 }
 

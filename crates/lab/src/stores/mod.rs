@@ -211,7 +211,10 @@ impl Served {
         let port = free_port()?;
         let mut served = Self { target, server: None, port, overhead_bytes: None };
         if let Some(mut command) = command(target, port)? {
-            command.envs(face::environment(dir));
+            // A region has one server.
+            let own = dir.join(target.name());
+            std::fs::create_dir(&own)?;
+            command.envs(face::environment(&own));
             let Some(server) = Daemon::start(target.name(), command, (dir, port))? else {
                 return Ok(None);
             };

@@ -7,7 +7,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use farlock_fabric::Park as _;
 
@@ -28,6 +30,17 @@ pub(super) struct Pipeline<'p> {
     /// Those that can begin.
     ready: VecDeque<(Vec<u8>, Act<'p>)>,
     under_way: Vec<(Vec<u8>, Act<'p>)>,
+    woken: Arc<Woken>,
+}
+
+/// Whether any of them is to be polled again: then all are.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 impl<'p> Pipeline<'p> {
@@ -50,9 +63,10 @@ impl<'p> Pipeline<'p> {
     /// Goes on with all of them, which use this lane, as far as they come without waiting. Returns
     /// whether any is left.
     pub(super) fn go_on(&mut self, lane: &Lane) -> bool {
-        // All are polled whichever of them is woken.
-        let mut cx = Context::from_waker(Waker::noop());
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let mut cx = Context::from_waker(&waker);
         loop {
+            self.woken.0.store(false, Ordering::Relaxed);
             let begins = self.ready.len().min(AT_ONCE - self.under_way.len());
             self.under_way.extend(self.ready.drain(..begins));
             let before = self.under_way.len();
@@ -71,7 +85,8 @@ impl<'p> Pipeline<'p> {
                 });
             });
             // Those that have ended may have kept others waiting.
-            if self.under_way.len() == before || self.is_empty() {
+            let has_ended = self.under_way.len() < before;
+            if self.is_empty() || !has_ended && !self.woken.0.load(Ordering::Acquire) {
                 return !self.is_empty();
             }
         }

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::task::Poll;
-use std::thread::{JoinHandle, current};
+use std::thread::{JoinHandle, current, yield_now};
 
 use farlock_fabric::{Connection as _, fork_count, keep_signals_out};
 
@@ -21,6 +21,10 @@ use super::part::Part;
 use super::pipeline::{Act, Pipeline};
 use crate::connection::{Region, Unparker};
 use crate::session::Fate;
+
+/// How often a thread without work lets others run before it sleeps: to sleep and be woken takes
+/// longer than a trip.
+const YIELDS: u32 = 100;
 
 /// A thread that carries operations out. It ends with this, when what it was asked for is done.
 pub(super) struct Worker {
@@ -153,13 +157,24 @@ async fn or_panic<T>(future: impl Future<Output = T>) -> std::thread::Result<T> 
     .await
 }
 
+/// The next request. A task that has its answer often asks for more at once.
+fn next_of(requests: &Receiver<Request>) -> Result<Request, TryRecvError> {
+    for _ in 0..YIELDS {
+        match requests.try_recv() {
+            Err(TryRecvError::Empty) => yield_now(),
+            next => return next,
+        }
+    }
+    Ok(requests.recv()?)
+}
+
 /// Carries out what is asked for until nobody can ask any more.
 fn work(kv: &Kv, index: usize, requests: &Receiver<Request>, unparker: &Unparker) {
     let mut pipeline = Pipeline::default();
     let mut part = None;
     loop {
         let next = match pipeline.is_empty() {
-            true => requests.recv().map_err(TryRecvError::from),
+            true => next_of(requests),
             false => requests.try_recv(),
         };
         match next {

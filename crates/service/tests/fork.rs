@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use farlock::{AcquireError, LostReason, RegionOptions, ReleaseError, Session};
+use farlock::{AcquireError, KvError, LostReason, RegionOptions, ReleaseError, Session};
 use stage::Stage;
 use stage::serving::Serving;
 
@@ -117,10 +117,13 @@ fn what_is_inherited_of_a_session_by_a_server() {
     let mut range = Some(session.range("r").exclusive(0..9).blocking().unwrap());
     let mut store = Some(session.kv("s").unwrap());
     store.as_ref().unwrap().put("key", "parent").unwrap();
+    let mut of_tasks = Some(session.kv("s").unwrap().into_async().unwrap());
+    stage::block_on(of_tasks.as_ref().unwrap().get("key")).unwrap();
     let mut inherited = Some(session);
     let status = in_child(|| {
         let (guard, range) = (guard.take().unwrap(), range.take().unwrap());
         let (store, session) = (store.take().unwrap(), inherited.take().unwrap());
+        let of_tasks = of_tasks.take().unwrap();
         assert_eq!(guard.lost_reason(), Some(LostReason::Forked));
         for asked in [session.lock("u").exclusive(), session.lock("t").shared().at_once()] {
             let refused = asked.blocking();
@@ -133,7 +136,10 @@ fn what_is_inherited_of_a_session_by_a_server() {
         }
         store.put("key", "child").unwrap_err();
         store.get("key").unwrap_err();
-        drop((store, session));
+        let refused = stage::block_on(of_tasks.clone().get("key"));
+        assert!(matches!(refused, Err(KvError::Forked)), "{refused:?}");
+        assert!(matches!(of_tasks.handle(), Err(KvError::Forked)));
+        drop((store, of_tasks, session));
         let own = server.session();
         assert!(own.lock("t").exclusive().at_once().blocking().is_err());
         assert!(own.lock("v").exclusive().at_once().blocking().is_ok());

@@ -13,11 +13,12 @@ use super::part::Part;
 use super::spread::{Several, Spread};
 use super::wish::Wishes;
 
-/// A key-value store of a session, as one thread or task uses it at a time.
+/// A key-value store of a session, as one thread uses it at a time.
 ///
 /// It may be sent to another thread; a thread more takes a handle more ([`Kv::another`]), which has
 /// a place in the store of its own. Operations are a few memory accesses on the caller's thread and
-/// wait for nobody, so that an async task calls them as they are.
+/// wait for nobody; by a server each blocks it for some round trips. Tasks have another face:
+/// [`Kv::into_async`].
 ///
 /// A handle that is dropped gives its free memory back. One whose process dies leaves it to the
 /// next client that needs memory; what it was told is stored is stored, and what it was doing was

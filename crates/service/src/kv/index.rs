@@ -265,14 +265,6 @@ impl Store {
         of_each!(self, store => store.close().await)
     }
 
-    /// Where a scan of all of it begins.
-    pub(super) fn beginning(&self) -> Next {
-        match self {
-            Self::Hash(_) => Next::Slot(None),
-            Self::Ordered(_) => Next::Key(Bound::Unbounded),
-        }
-    }
-
     /// Some pairs from there on, of an ordered store at most so many up to this end, and where the
     /// next ones are.
     pub(super) async fn page(

@@ -48,9 +48,12 @@ impl<'p> Pipeline<'p> {
         self.ready.is_empty() && self.under_way.is_empty()
     }
 
-    /// One more, on this key.
+    /// One more, on this key; an empty one is none, and waits for no other.
     pub(super) fn add(&mut self, key: &[u8], act: impl Future<Output = ()> + 'p) {
         let act: Act<'p> = Box::pin(act);
+        if key.is_empty() {
+            return self.ready.push_back((Vec::new(), act));
+        }
         match self.behind.get_mut(key) {
             Some(behind) => behind.push_back(act),
             None => {

@@ -51,7 +51,7 @@ pub struct Scan<'k> {
 
 /// In which order the pairs of several parts come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Order {
+pub(super) enum Order {
     None,
     Up,
     Down,
@@ -59,16 +59,29 @@ enum Order {
 
 /// Pairs of a part.
 struct Run<'k> {
-    pages: Pages<'k>,
+    part: &'k Part,
+    pages: Pages,
     /// Those that were read.
     pairs: std::vec::IntoIter<Result<farlock_kv::Pair, ReadError>>,
     /// The next one, where it waits for those of other parts.
     head: Option<Pair>,
 }
 
+/// One of several that have pairs.
+pub(super) trait HasHead {
+    /// The pair that it gives next, where that was read.
+    fn head(&mut self) -> &mut Option<Pair>;
+}
+
+impl HasHead for Run<'_> {
+    fn head(&mut self) -> &mut Option<Pair> {
+        &mut self.head
+    }
+}
+
 /// Pairs of a part as they are stored, some at a time.
-pub(super) struct Pages<'k> {
-    part: &'k Part,
+#[derive(Clone)]
+pub(super) struct Pages {
     next: Next,
     /// The last key, or the first one if it goes down.
     end: Bound<Vec<u8>>,
@@ -91,11 +104,7 @@ impl Kv {
     /// was damaged there is [`KvError::Corrupt`], and the scan goes on; in an ordered store that
     /// may stand for several pairs side by side.
     pub fn scan(&self) -> Scan<'_> {
-        let order = match self.index() {
-            Index::Ordered => Order::Up,
-            Index::Hash => Order::None,
-        };
-        self.scan_each(order, Pages::of_all)
+        self.scan_each(Order::of_all(self.index()), Pages::of_all(self.index()))
     }
 
     /// The pairs of an ordered store whose keys are in this range, in order: of their bytes, a key
@@ -104,8 +113,7 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
-        let (from, until) = range.into_bounds();
-        self.scan_ordered(Order::Up, Next::Key(from), until)
+        self.scan_ordered(Order::Up, Pages::up(range.into_bounds()))
     }
 
     /// The same of the keys that begin so.
@@ -113,8 +121,7 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
-        let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_ordered(Order::Up, Next::Key(from), until)
+        self.scan_ordered(Order::Up, Pages::up(beginning_with(prefix.as_ref())))
     }
 
     /// What [`Kv::scan_range`] gives, the last key first. It costs the same.
@@ -122,8 +129,7 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_range_reversed(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
-        let (from, until) = range.into_bounds();
-        self.scan_ordered(Order::Down, Next::Down(until), from)
+        self.scan_ordered(Order::Down, Pages::down(range.into_bounds()))
     }
 
     /// What [`Kv::scan_prefix`] gives, the last key first.
@@ -131,23 +137,17 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix_reversed(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
-        let (from, until) = beginning_with(prefix.as_ref());
-        self.scan_ordered(Order::Down, Next::Down(until), from)
+        self.scan_ordered(Order::Down, Pages::down(beginning_with(prefix.as_ref())))
     }
 
-    fn scan_ordered(
-        &self,
-        order: Order,
-        from: Next,
-        end: Bound<Vec<u8>>,
-    ) -> Result<Scan<'_>, KvError> {
+    fn scan_ordered(&self, order: Order, pages: Pages) -> Result<Scan<'_>, KvError> {
         KvError::unless_index(self.name(), self.index(), Some(Index::Ordered))?;
-        let pages = |part| Pages { part, next: from.clone(), end: end.clone(), most: PAGE_PAIRS };
         Ok(self.scan_each(order, pages))
     }
 
-    fn scan_each<'k>(&'k self, order: Order, of: impl Fn(&'k Part) -> Pages<'k>) -> Scan<'k> {
-        let run = |part| Run { pages: of(part), pairs: Vec::new().into_iter(), head: None };
+    fn scan_each(&self, order: Order, pages: Pages) -> Scan<'_> {
+        let run =
+            |part| Run { part, pages: pages.clone(), pairs: Vec::new().into_iter(), head: None };
         let (runs, failed) = match self.all_parts().map(|part| part.map(run)).collect() {
             Ok(runs) => (runs, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -156,18 +156,61 @@ impl Kv {
     }
 }
 
-impl<'k> Pages<'k> {
-    pub(super) fn of_all(part: &'k Part) -> Self {
-        Self { part, next: part.store.beginning(), end: Bound::Unbounded, most: PAGE_PAIRS }
+impl Order {
+    /// That of all pairs of a store.
+    pub(super) fn of_all(index: Index) -> Self {
+        match index {
+            Index::Ordered => Self::Up,
+            Index::Hash => Self::None,
+        }
+    }
+
+    /// Takes the pair that comes first of those that these have.
+    pub(super) fn take_first(self, runs: &mut Vec<impl HasHead>) -> Option<Pair> {
+        runs.retain_mut(|run| run.head().is_some());
+        let comes_before = |pair: &Option<Pair>, other: &Option<Pair>| {
+            let [key, other] = [pair, other].map(|pair| pair.as_ref().map(|pair| &pair.key));
+            match self {
+                Self::Down => key > other,
+                Self::None | Self::Up => key < other,
+            }
+        };
+        let heads = runs.iter_mut().map(HasHead::head);
+        let first = heads.reduce(|first, head| match comes_before(head, first) {
+            true => head,
+            false => first,
+        });
+        first.and_then(Option::take)
+    }
+}
+
+impl Pages {
+    /// All pairs of a part of a store of this index.
+    pub(super) fn of_all(index: Index) -> Self {
+        let next = match index {
+            Index::Hash => Next::Slot(None),
+            Index::Ordered => Next::Key(Bound::Unbounded),
+        };
+        Self { next, end: Bound::Unbounded, most: PAGE_PAIRS }
+    }
+
+    /// Those between two keys, upwards.
+    pub(super) fn up((from, until): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
+        Self { next: Next::Key(from), end: until, most: PAGE_PAIRS }
+    }
+
+    /// The same, downwards.
+    pub(super) fn down((from, until): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
+        Self { next: Next::Down(until), end: from, most: PAGE_PAIRS }
     }
 
     /// Some more, which may be none; `None`: there is no more. Behind an error there is none.
-    pub(super) async fn next(&mut self) -> Result<Option<Pairs>, KvError> {
+    pub(super) async fn next(&mut self, part: &Part) -> Result<Option<Pairs>, KvError> {
         let from = std::mem::replace(&mut self.next, Next::End);
         if matches!(from, Next::End) {
             return Ok(None);
         }
-        let Part { store, hub, .. } = self.part;
+        let Part { store, hub, .. } = part;
         hub.check()?;
         let end = self.end.as_ref().map(Vec::as_slice);
         let read = store.page(&from, end, self.most).await;
@@ -182,44 +225,36 @@ impl<'k> Pages<'k> {
     }
 }
 
-impl Run<'_> {
-    fn pair(&self, (key, bytes): farlock_kv::Pair) -> Result<Option<Pair>, KvError> {
-        let part = self.pages.part;
+impl Part {
+    /// What is stored as a scan gives it, if it does.
+    pub(super) fn pair(
+        &self,
+        read: Result<farlock_kv::Pair, ReadError>,
+    ) -> Result<Option<Pair>, KvError> {
+        let (key, bytes) = read.map_err(|error| KvError::of_read(error, b""))?;
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let value = stored.data(|term| part.has_ended(term)).map(<[u8]>::to_vec);
+        let value = stored.data(|term| self.has_ended(term)).map(<[u8]>::to_vec);
         let term = value.as_ref().map_or(Term::default(), |_| stored.term);
-        let (time_left, is_ephemeral) = (part.time_to(term), term.owner.is_some());
+        let (time_left, is_ephemeral) = (self.time_to(term), term.owner.is_some());
         let is_there = value.is_some() || stored.token.is_some();
         let token = stored.token;
         Ok(is_there.then_some(Pair { key, value, time_left, token, is_ephemeral }))
     }
+}
 
+impl Run<'_> {
     /// The next pair; behind an error there is none, unless that is of one pair.
     fn next(&mut self) -> Result<Option<Pair>, KvError> {
         loop {
-            while let Some(pair) = self.pairs.next() {
-                let pair = pair.map_err(|error| KvError::of_read(error, b""));
-                if let Some(pair) = pair.and_then(|pair| self.pair(pair))? {
+            for read in self.pairs.by_ref() {
+                if let Some(pair) = self.part.pair(read)? {
                     return Ok(Some(pair));
                 }
             }
-            let part = self.pages.part;
-            match part.block(self.pages.next())? {
+            match self.part.block(self.pages.next(self.part))? {
                 Some(pairs) => self.pairs = pairs.into_iter(),
                 None => return Ok(None),
             }
-        }
-    }
-
-    fn key(&self) -> Option<&[u8]> {
-        self.head.as_ref().map(|pair| pair.key.as_slice())
-    }
-
-    /// Whether its next pair comes before that of another one.
-    fn comes_before(&self, other: &Run<'_>, order: Order) -> bool {
-        match order {
-            Order::Down => self.key() > other.key(),
-            Order::None | Order::Up => self.key() < other.key(),
         }
     }
 }
@@ -250,13 +285,7 @@ impl Scan<'_> {
                 run.head = run.next()?;
             }
         }
-        self.runs.retain(|run| run.head.is_some());
-        let runs = self.runs.iter_mut();
-        let first = runs.reduce(|first, run| match run.comes_before(first, self.order) {
-            true => run,
-            false => first,
-        });
-        Ok(first.and_then(|run| run.head.take()))
+        Ok(self.order.take_first(&mut self.runs))
     }
 }
 

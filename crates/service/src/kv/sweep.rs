@@ -34,8 +34,8 @@ impl Kv {
 
 impl Part {
     async fn sweep(&self) -> Result<u64, KvError> {
-        let (mut freed, mut pages) = (0, Pages::of_all(self));
-        while let Some(pairs) = pages.next().await? {
+        let (mut freed, mut pages) = (0, Pages::of_all(self.hub.choice.index));
+        while let Some(pairs) = pages.next(self).await? {
             for (key, bytes) in pairs.into_iter().flatten() {
                 let Some(stored) = Stored::decode(&bytes) else { continue };
                 let has_ended = stored.data(|_| false).is_some()

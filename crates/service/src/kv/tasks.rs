@@ -56,13 +56,13 @@ struct Desk {
 }
 
 /// An operation that was asked for.
-enum Begun<T> {
+pub(super) enum Begun<T> {
     Done(Result<T, KvError>),
     Asked(Asked<T>),
 }
 
 impl<T> Begun<T> {
-    async fn answer(self) -> Result<T, KvError> {
+    pub(super) async fn answer(self) -> Result<T, KvError> {
         match self {
             Self::Done(done) => done,
             Self::Asked(asked) => asked.answer().await,
@@ -116,12 +116,22 @@ impl AsyncKv {
         key: &[u8],
         act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
     ) -> Begun<T> {
+        self.begin_in(farlock_kv::part_of(key, self.parts()), key, act)
+    }
+
+    /// Begins one in the part with this number; of no key, if that is empty.
+    pub(super) fn begin_in<T: Send + 'static>(
+        &self,
+        index: usize,
+        key: &[u8],
+        act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
+    ) -> Begun<T> {
         let desk = &self.desk;
-        match &desk.workers[farlock_kv::part_of(key, desk.workers.len())] {
+        match &desk.workers[index] {
             Some(worker) if worker.is_forked() => Begun::Done(Err(KvError::Forked)),
             Some(worker) => Begun::Asked(worker.ask(key.to_vec(), act)),
             None => Begun::Done(desk.by_handle(|kv| {
-                let part = kv.part_of(key)?;
+                let part = kv.part(index)?;
                 part.block(act(part, key))
             })),
         }
@@ -174,7 +184,12 @@ impl AsyncKv {
         self.desk.index
     }
 
-    /// A handle of the same store, for a thread: also for what tasks cannot ask, as a scan.
+    /// Over how many regions the store is, as [`Kv::parts`].
+    pub fn parts(&self) -> usize {
+        self.desk.workers.len()
+    }
+
+    /// A handle of the same store, for a thread.
     ///
     /// # Errors
     /// See [`KvError`].

@@ -56,7 +56,27 @@ pub(super) struct Asked<T>(Arc<Fate<Ended<T>>>);
 
 struct Asking<T, F> {
     act: F,
-    fate: Arc<Fate<Ended<T>>>,
+    answer: Answer<T>,
+}
+
+/// Tells a task what its operation came to. Dropped first, that the thread has panicked.
+struct Answer<T>(Arc<Fate<Ended<T>>>);
+
+impl<T> Answer<T> {
+    /// The task may be gone.
+    fn tell(self, ended: Ended<T>) {
+        if let Ok(wake) = self.0.offer_last(ended) {
+            wake.now();
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        if let Ok(wake) = self.0.offer_last(Err(Box::new("the thread of the store has panicked"))) {
+            wake.now();
+        }
+    }
 }
 
 impl Worker {
@@ -88,7 +108,7 @@ impl Worker {
         act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
     ) -> Asked<T> {
         let fate = Arc::new(Fate::default());
-        let job = Box::new(Asking { act, fate: Arc::clone(&fate) });
+        let job = Box::new(Asking { act, answer: Answer(Arc::clone(&fate)) });
         let requests = self.requests.as_ref().expect("it is there until the worker ends");
         let sent = requests.send(Request { key, job });
         sent.expect("the thread takes requests as long as there is somebody to ask");
@@ -127,22 +147,12 @@ where
     Self: 'static,
 {
     fn begin<'p>(self: Box<Self>, key: Vec<u8>, part: &'p Part) -> Act<'p> {
-        let Self { act, fate } = *self;
-        Box::pin(async move {
-            let ended = or_panic((act)(part, &key)).await;
-            tell(&fate, ended);
-        })
+        let Self { act, answer } = *self;
+        Box::pin(async move { answer.tell(or_panic(act(part, &key)).await) })
     }
 
     fn refuse(self: Box<Self>, error: KvError) {
-        tell(&self.fate, Ok(Err(error)));
-    }
-}
-
-/// Tells a task, which may be gone.
-fn tell<T>(fate: &Fate<Ended<T>>, ended: Ended<T>) {
-    if let Ok(wake) = fate.offer(ended) {
-        wake.now();
+        self.answer.tell(Ok(Err(error)));
     }
 }
 
@@ -189,7 +199,12 @@ fn work(kv: &Kv, index: usize, requests: &Receiver<Request>, unparker: &Unparker
                 continue;
             }
             Err(TryRecvError::Disconnected) if pipeline.is_empty() => return,
-            Err(_) => {}
+            Err(TryRecvError::Disconnected) => {
+                // Nobody waits for an answer: a server that is gone is not waited for.
+                let is_last = |part: &&Part| Arc::strong_count(&part.hub) == 1;
+                part.filter(is_last).into_iter().for_each(|part: &Part| part.hub.region.leave());
+            }
+            Err(TryRecvError::Empty) => {}
         }
         let part = part.expect("what is under way is in a part");
         if pipeline.go_on(part.lane()) {

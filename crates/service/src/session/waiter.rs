@@ -151,7 +151,7 @@ impl<T> Fate<T> {
     }
 
     /// The same for one that may have been settled before.
-    pub(super) fn offer_last(&self, outcome: T) -> Result<Wake, T> {
+    pub(crate) fn offer_last(&self, outcome: T) -> Result<Wake, T> {
         if self.state().is_settled { Err(outcome) } else { self.offer(outcome) }
     }
 

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
+use farlock::kv::{AsyncScan, Index, StoreOptions};
 use farlock::{AsyncKv, Kv, KvError, RegionOptions, Token};
 use tokio::runtime::{Builder, Runtime};
 
@@ -87,6 +88,68 @@ fn several_keys_of_a_task_are_asked_for_together() {
     });
 }
 
+/// The pairs that a scan gives, and how often it was asked in vain: each third future is dropped
+/// after it was polled once.
+async fn all_of(mut scan: AsyncScan) -> (Vec<String>, u32) {
+    let (mut keys, mut dropped) = (Vec::new(), 0);
+    loop {
+        if keys.len() % 3 == 2 {
+            let next = std::future::poll_fn(|cx| Poll::Ready(pin!(scan.next()).poll(cx)));
+            match next.await {
+                Poll::Ready(Some(pair)) => keys.push(String::from_utf8(pair.unwrap().key).unwrap()),
+                Poll::Ready(None) => return (keys, dropped),
+                Poll::Pending => dropped += 1,
+            }
+        }
+        let Some(pair) = scan.next().await else { return (keys, dropped) };
+        keys.push(String::from_utf8(pair.unwrap().key).unwrap());
+    }
+}
+
+#[test]
+fn a_task_scans_as_a_thread_does() {
+    here_and_by_a_server(|stage, options| {
+        let kv = Kv::open(options, StoreOptions::new("o").with_index(Index::Ordered)).unwrap();
+        let (kv, thread) = (kv.another().unwrap().into_async().unwrap(), kv);
+        let hash = opened(options);
+        let places = [stage.options(), Stage::new().options()];
+        let parts = StoreOptions::new("p").with_index(Index::Ordered);
+        let parts = Kv::open_over(&places, parts).unwrap().into_async().unwrap();
+        let name = |key: u32| format!("key {:03}", key * 7 % 997);
+        let expected = |keep: &dyn Fn(&str) -> bool| -> Vec<String> {
+            let mut keys: Vec<String> = (0..900).map(name).filter(|key| keep(key)).collect();
+            keys.sort_unstable();
+            keys
+        };
+        block_on(async {
+            for kv in [&kv, &hash, &parts] {
+                assert!(
+                    kv.put_many((0..900).map(|key| (name(key), "v")))
+                        .await
+                        .iter()
+                        .all(Result::is_ok)
+                );
+            }
+            for kv in [&kv, &parts] {
+                assert_eq!(all_of(kv.scan()).await.0, expected(&|_| true));
+                let range = kv.scan_range("key 2".."key 5").unwrap();
+                assert_eq!(
+                    all_of(range).await.0,
+                    expected(&|key| ("key 2".."key 5").contains(&key))
+                );
+                let mut down = expected(&|key| key.starts_with("key 4"));
+                down.reverse();
+                assert_eq!(all_of(kv.scan_prefix_reversed("key 4").unwrap()).await.0, down);
+            }
+            let (mut all, _) = all_of(hash.scan()).await;
+            all.sort_unstable();
+            assert_eq!(all, expected(&|_| true));
+            assert!(matches!(hash.scan_prefix("k"), Err(KvError::OtherIndex { .. })));
+        });
+        assert_eq!(thread.scan().count(), 900);
+    });
+}
+
 /// Each sum that is told is another one.
 #[test]
 fn tasks_that_add_to_the_same_keys_lose_nothing() {
@@ -156,6 +219,21 @@ fn a_closure_that_panics_ends_its_own_task_alone() {
         assert_eq!(runtime.block_on(adds).unwrap().unwrap(), 1);
         assert_eq!(block_on(kv.add("a", 1)).unwrap(), 2);
     });
+}
+
+/// What was asked for and is not waited for any more is not waited for.
+#[test]
+fn the_last_clone_waits_for_no_server_that_is_gone() {
+    let (_stage, mut serving) = Serving::alone();
+    let kv = opened(&serving.options());
+    block_on(kv.put("a", "1")).unwrap();
+    serving.kill();
+    let begun = Instant::now();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pin!(kv.put("a", "2")).poll(&mut cx).is_pending());
+    drop(kv);
+    // A lease is ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -13,6 +13,7 @@ use farlock_kv::{
     ChunkWord, Index, KEY_BYTES_MAX, OpenError, ReadError, Scheme, Shape, Store, VALUE_BYTES_MAX,
     WriteError,
 };
+use farlock_locks::local::together;
 use farlock_sim::{Config, Outcome, Ratio, SimEndpoint, Weakness, World};
 
 type Plain<I> = Store<AnyScheme, I>;
@@ -314,6 +315,17 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
         assert!(needed > 0, "seed {seed}: there are chunks for a level");
         assert_eq!(claimed as u64, needed, "seed {seed}: chunks of levels");
     }
+}
+
+/// Each of them claimed one for itself: of 32 operations under way together 31 chunks were too many.
+#[test]
+fn tasks_that_find_no_block_at_once_claim_one_chunk() {
+    let (world, _, store) = built(PointerArray::new(64), 40, 64 << 10);
+    let put = async |key| store.upsert(&name(key), b"value").await;
+    let puts = (0..32).map(put);
+    let ended = world.block_on(together(puts));
+    assert!(ended.iter().all(Result::is_ok));
+    assert_eq!(store.counts().claims, 1);
 }
 
 /// So many keys as a group has slots, which all find one.

@@ -317,7 +317,7 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
     }
 }
 
-/// Each of them claimed one for itself: of 32 operations under way together 31 chunks were too many.
+/// Each of them claimed one for itself: of 32 operations under way together 31 were too many.
 #[test]
 fn tasks_that_find_no_block_at_once_claim_one_chunk() {
     let (world, _, store) = built(PointerArray::new(64), 40, 64 << 10);

@@ -136,7 +136,7 @@ fn what_is_inherited_of_a_session_by_a_server() {
         }
         store.put("key", "child").unwrap_err();
         store.get("key").unwrap_err();
-        let refused = stage::block_on(of_tasks.clone().get("key"));
+        let refused = stage::block_on(of_tasks.get("key"));
         assert!(matches!(refused, Err(KvError::Forked)), "{refused:?}");
         assert!(matches!(of_tasks.handle(), Err(KvError::Forked)));
         drop((store, of_tasks, session));

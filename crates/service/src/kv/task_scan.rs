@@ -97,7 +97,6 @@ impl AsyncScan {
     ///
     /// # Errors
     /// See [`KvError`].
-    #[expect(clippy::should_implement_trait, reason = "it is awaited")]
     pub async fn next(&mut self) -> Option<Result<Pair, KvError>> {
         let next = self.next_pair().await;
         if !matches!(next, Ok(_) | Err(KvError::Corrupt)) {

@@ -8,7 +8,7 @@ use super::index::Index;
 use super::part::Part;
 use super::range::{KeyRange, beginning_with};
 use super::scan::{HasHead, Order, Pages, Pair};
-use super::tasks::AsyncKv;
+use super::tasks::{AsyncKv, let_others};
 
 /// Pairs of a store, as [`Scan`](crate::kv::Scan) gives them to a thread: [`AsyncKv::scan`].
 ///
@@ -131,6 +131,7 @@ impl Run {
     /// The next pair; behind an error there is none, unless that is of one pair.
     async fn next(&mut self, kv: &AsyncKv) -> Result<Option<Pair>, KvError> {
         loop {
+            let_others().await;
             if let Some(pair) = self.pairs.next() {
                 return pair.map(Some);
             }

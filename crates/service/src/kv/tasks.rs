@@ -1,7 +1,10 @@
 //! A store as tasks use it.
 
+use std::cell::Cell;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use farlock_locks::Token;
@@ -16,16 +19,22 @@ use super::watch::Watch;
 use super::wish::{self, Wishes};
 use super::worker::{Asked, Worker};
 
+/// So many operations a thread does without a break, as executors allow.
+const AT_A_STRETCH: u32 = 128;
+
 /// A key-value store as many tasks use it at a time: [`Kv::into_async`]. Clones are cheap, and
 /// share it.
 ///
-/// What is asked for begins when its future is polled first. In memory of this host it is done
-/// then, in a microsecond or so, on the thread that polls. By a server it is carried out by a
+/// What is asked for begins when its future is polled. In memory of this host it is done then, in a
+/// microsecond or so, on the thread that polls, which is left to its other tasks after each 128
+/// operations. By a server it is carried out by a
 /// thread of the store, which has many operations under way together, those of one key in order:
 /// so many tasks have many times the rate of one. A future that is dropped before its end leaves it
 /// open whether its change is made: the thread carries it out.
 ///
-/// Any executor will do. A panic of a closure that is handed over is its task's.
+/// Any executor will do. A panic of a closure that is handed over is its task's. As a handle's, all
+/// operations end with [`KvError::Disconnected`] once a server was away for longer than its lease:
+/// then the store is to be opened again, for all tasks.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -143,6 +152,7 @@ impl AsyncKv {
         key: impl AsRef<[u8]>,
         act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
     ) -> Result<T, KvError> {
+        let_others().await;
         let begun = self.begin(key.as_ref(), act);
         begun.answer().await
     }
@@ -386,10 +396,11 @@ impl AsyncKv {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<Option<Vec<u8>>, KvError>> {
-        let get = |key: K| {
-            self.begin(key.as_ref(), async |part: &Part, key: &[u8]| part.value(key).await)
-        };
-        answers(keys.into_iter().map(get).collect()).await
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
+        self.begin_each(keys, |key| {
+            self.begin(&key, async |part: &Part, key: &[u8]| part.value(key).await)
+        })
+        .await
     }
 
     /// As [`Kv::put_many`].
@@ -397,13 +408,15 @@ impl AsyncKv {
         &self,
         pairs: impl IntoIterator<Item = (K, V)>,
     ) -> Vec<Result<(), KvError>> {
-        let put = |(key, value): (K, V)| {
-            let (wish, token) = (wish::put(value.as_ref().to_vec(), Term::default()), self.token);
-            self.begin(key.as_ref(), async move |part: &Part, key: &[u8]| {
+        let owned = |(key, value): (K, V)| (key.as_ref().to_vec(), value.as_ref().to_vec());
+        let (pairs, token) = (pairs.into_iter().map(owned).collect(), self.token);
+        self.begin_each(pairs, |(key, value): (Vec<u8>, Vec<u8>)| {
+            let wish = wish::put(value, Term::default());
+            self.begin(&key, async move |part: &Part, key: &[u8]| {
                 part.change(key, token, wish).await
             })
-        };
-        answers(pairs.into_iter().map(put).collect()).await
+        })
+        .await
     }
 
     /// As [`Kv::remove_many`].
@@ -411,23 +424,55 @@ impl AsyncKv {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<bool, KvError>> {
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
         let token = self.token;
-        let remove = |key: K| {
-            self.begin(key.as_ref(), async move |part: &Part, key: &[u8]| {
+        self.begin_each(keys, |key| {
+            self.begin(&key, async move |part: &Part, key: &[u8]| {
                 part.change(key, token, wish::remove()).await
             })
-        };
-        answers(keys.into_iter().map(remove).collect()).await
+        })
+        .await
+    }
+
+    /// Begins an operation for each of these, and waits for all.
+    async fn begin_each<I, T>(
+        &self,
+        items: Vec<I>,
+        begin: impl Fn(I) -> Begun<T>,
+    ) -> Vec<Result<T, KvError>> {
+        let mut begun = Vec::with_capacity(items.len());
+        for item in items {
+            let_others().await;
+            begun.push(begin(item));
+        }
+        let mut answers = Vec::with_capacity(begun.len());
+        for begun in begun {
+            answers.push(begun.answer().await);
+        }
+        answers
     }
 }
 
-/// What all of these come to.
-async fn answers<T>(begun: Vec<Begun<T>>) -> Vec<Result<T, KvError>> {
-    let mut answers = Vec::with_capacity(begun.len());
-    for begun in begun {
-        answers.push(begun.answer().await);
+/// What is done at once would never give the thread back: after so many operations of a thread its
+/// other tasks come first.
+pub(super) async fn let_others() {
+    thread_local! {
+        static LEFT: Cell<u32> = const { Cell::new(AT_A_STRETCH) };
     }
-    answers
+    let left = LEFT.get();
+    if left > 0 {
+        return LEFT.set(left - 1);
+    }
+    LEFT.set(AT_A_STRETCH);
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl fmt::Debug for AsyncKv {

@@ -92,7 +92,7 @@ fn without_end(line: &[u8]) -> &[u8] {
 const STORED: &str = "pairs before it are stored";
 
 /// The same behind another hint.
-const STORED_TOO: &str = "; pairs before it are stored, and few of those behind it, if any";
+const STORED_TOO: &str = "; pairs before it are stored, and some of those behind it may be";
 
 fn bad_line(why: &str, hint: &str) -> Failure {
     Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())

@@ -129,7 +129,7 @@ impl Kv {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
         let key = key.as_ref();
         let part = self.part_of(key)?;
-        part.block(part.value(key))
+        part.value_now(key)
     }
 
     /// How long a key's value still has; `None` if there is none, `Some(None)` if it does not end.
@@ -319,8 +319,7 @@ impl Kv {
         token: Option<Token>,
         wish: impl Wishes<'v, T>,
     ) -> Result<T, KvError> {
-        let part = self.part_of(key)?;
-        part.block(part.change(key, token, wish))
+        self.part_of(key)?.change_now(key, token, wish)
     }
 }
 

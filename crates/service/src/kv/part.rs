@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farlock_fabric::{Endpoint as _, Nanos, Slot, block_on};
-use farlock_kv::{Decision, WriteError};
+use farlock_kv::{Decision, ReadError, WriteError};
 use farlock_locks::Token;
 
 use super::error::KvError;
@@ -81,13 +81,33 @@ impl Part {
     /// What is stored under a key.
     async fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         self.hub.check()?;
-        let found = self.store.get(key).await;
-        found.map_err(|error| self.hub.told(KvError::of_read(error, key)))
+        self.found(key, self.store.get(key).await)
+    }
+
+    fn found(
+        &self,
+        key: &[u8],
+        read: Result<Option<Vec<u8>>, ReadError>,
+    ) -> Result<Option<Vec<u8>>, KvError> {
+        read.map_err(|error| self.hub.told(KvError::of_read(error, key)))
     }
 
     /// The value that a key has.
     pub(super) async fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        let Some(mut bytes) = self.stored(key).await? else { return Ok(None) };
+        self.live(self.stored(key).await?)
+    }
+
+    /// The same, blocking this thread: it polls the store's own future, for in memory of this host
+    /// a get is so short that one around it counts.
+    pub(super) fn value_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.hub.check()?;
+        let read = self.block(self.store.get(key));
+        self.live(self.found(key, read)?)
+    }
+
+    /// The value among the bytes that are stored, if it has not ended.
+    fn live(&self, stored: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, KvError> {
+        let Some(mut bytes) = stored else { return Ok(None) };
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
         let length = stored.data(|term| self.has_ended(term)).map(<[u8]>::len);
         Ok(length.map(|length| {
@@ -127,20 +147,52 @@ impl Part {
         self.hub.check()?;
         let mut is_last = false;
         loop {
-            // Where a token counts, so does that of the value before.
-            let blind = wish.blind().filter(|_| token.is_none());
-            let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
             let known = self.store.chunks();
-            match self.store.modify_or_combine(key, blind.map(Ok), decide).await {
-                Ok(answer) => {
-                    if self.store.is_crowded() || self.store.is_short() {
-                        self.foresee();
-                    }
-                    return answer;
-                }
+            match self.attempt(key, token, &mut wish).await {
+                Ok(answer) => return self.done(answer),
                 Err(error) => self.make_room(error, key, known, &mut is_last).await?,
             }
         }
+    }
+
+    /// The same, blocking this thread: see [`Part::value_now`].
+    pub(super) fn change_now<'v, T>(
+        &self,
+        key: &[u8],
+        token: Option<Token>,
+        mut wish: impl Wishes<'v, T>,
+    ) -> Result<T, KvError> {
+        self.hub.check()?;
+        let mut is_last = false;
+        loop {
+            let known = self.store.chunks();
+            match self.block(self.attempt(key, token, &mut wish)) {
+                Ok(answer) => return self.done(answer),
+                Err(error) => self.block(self.make_room(error, key, known, &mut is_last))?,
+            }
+        }
+    }
+
+    /// Tries to change a key.
+    #[inline]
+    fn attempt<'v, T>(
+        &self,
+        key: &[u8],
+        token: Option<Token>,
+        wish: &mut impl Wishes<'v, T>,
+    ) -> impl Future<Output = Result<Result<T, KvError>, WriteError>> {
+        // Where a token counts, so does that of the value before.
+        let blind = wish.blind().filter(|_| token.is_none());
+        let decide = move |old: Option<&[u8]>| self.decide(old, token, wish);
+        self.store.modify_or_combine(key, blind.map(Ok), decide)
+    }
+
+    #[inline]
+    fn done<T>(&self, answer: Result<T, KvError>) -> Result<T, KvError> {
+        if self.store.is_crowded() || self.store.is_short() {
+            self.foresee();
+        }
+        answer
     }
 
     /// An operation that knew of so many chunks was refused: where that is for want of memory it

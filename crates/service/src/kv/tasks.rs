@@ -27,10 +27,10 @@ const AT_A_STRETCH: u32 = 128;
 ///
 /// What is asked for begins when its future is polled. In memory of this host it is done then, in a
 /// microsecond or so, on the thread that polls, which is left to its other tasks after each 128
-/// operations. By a server it is carried out by a
-/// thread of the store, which has many operations under way together, those of one key in order:
-/// so many tasks have many times the rate of one. A future that is dropped before its end leaves it
-/// open whether its change is made: the thread carries it out.
+/// operations. By a server it is carried out by a thread of the store, which has many operations
+/// under way together, those of one key in order: so many tasks have many times the rate of one. A
+/// future that is dropped before its end leaves it open whether its change is made: the thread
+/// carries it out.
 ///
 /// Any executor will do. A panic of a closure that is handed over is its task's. As a handle's, all
 /// operations end with [`KvError::Disconnected`] once a server was away for longer than its lease:
@@ -47,13 +47,13 @@ const AT_A_STRETCH: u32 = 128;
 /// ```
 #[derive(Clone)]
 pub struct AsyncKv {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     /// None changes what was never written with one.
     token: Option<Token>,
 }
 
 /// What clones share.
-struct Desk {
+struct Shared {
     /// What handles are made of; let go of before them, for the last one takes ephemeral pairs
     /// away.
     source: Source,
@@ -97,12 +97,12 @@ impl Kv {
             workers.push(if is_far_in { Some(worker()?) } else { None });
         }
         let idle = Mutex::new(own.into_iter().collect());
-        let desk = Arc::new(Desk { source, idle, workers: workers.into(), index });
-        Ok(AsyncKv { desk, token: None })
+        let shared = Arc::new(Shared { source, idle, workers: workers.into(), index });
+        Ok(AsyncKv { shared, token: None })
     }
 }
 
-impl Desk {
+impl Shared {
     fn idle(&self) -> MutexGuard<'_, Vec<Kv>> {
         // Nothing that can panic runs under this mutex.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,11 +135,11 @@ impl AsyncKv {
         key: &[u8],
         act: impl AsyncFnOnce(&Part, &[u8]) -> Result<T, KvError> + Send + 'static,
     ) -> Begun<T> {
-        let desk = &self.desk;
-        match &desk.workers[index] {
+        let shared = &self.shared;
+        match &shared.workers[index] {
             Some(worker) if worker.is_forked() => Begun::Done(Err(KvError::Forked)),
             Some(worker) => Begun::Asked(worker.ask(key.to_vec(), act)),
-            None => Begun::Done(desk.by_handle(|kv| {
+            None => Begun::Done(shared.by_handle(|kv| {
                 let part = kv.part(index)?;
                 part.block(act(part, key))
             })),
@@ -186,17 +186,17 @@ impl AsyncKv {
 
     /// The store's name.
     pub fn name(&self) -> &str {
-        self.desk.source.name()
+        self.shared.source.name()
     }
 
     /// The index that the store was made with.
     pub fn index(&self) -> Index {
-        self.desk.index
+        self.shared.index
     }
 
     /// Over how many regions the store is, as [`Kv::parts`].
     pub fn parts(&self) -> usize {
-        self.desk.workers.len()
+        self.shared.workers.len()
     }
 
     /// A handle of the same store, for a thread.
@@ -204,13 +204,13 @@ impl AsyncKv {
     /// # Errors
     /// See [`KvError`].
     pub fn handle(&self) -> Result<Kv, KvError> {
-        self.desk.source.handle()
+        self.shared.source.handle()
     }
 
     /// The same store, changed with this token, as by [`Kv::fenced`].
     #[must_use]
     pub fn fenced(&self, token: Token) -> Self {
-        Self { desk: Arc::clone(&self.desk), token: Some(token) }
+        Self { shared: Arc::clone(&self.shared), token: Some(token) }
     }
 
     /// As [`Kv::get`].

@@ -4,6 +4,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use crate::stage::Stage;
 use crate::stage::serving::Serving;
@@ -84,22 +86,34 @@ fn a_command_whose_connection_is_cut_off_blames_its_server() {
     assert!(done.iter().sum::<usize>() > 0, "{done:?}");
 }
 
+/// As whom nobody runs anything else.
+const ANOTHER_USER: u32 = 54321;
+
+/// The command as another user starts it, whose regions are there; behind this program, if there
+/// are words of one. `None`: this user may not do so.
+fn as_another_user(dir: &Path, behind: &[&str]) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP other-users: only root can run a command as another user");
+        return None;
+    }
+    let (user, group) = (format!("--reuid={ANOTHER_USER}"), format!("--regid={ANOTHER_USER}"));
+    let itself = ["setpriv", &user, &group, "--clear-groups", env!("CARGO_BIN_EXE_farlock")];
+    let words = [behind, &itself].concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("FARLOCK_DIR", dir).env("FARLOCK_STATE_DIR", dir);
+    Some(command)
+}
+
 /// A region of another user is said to be that, also by what would only read it.
 #[test]
 fn what_is_another_users_is_said_to_be() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIP other-users: only root can run a command as another user");
-        return;
-    }
     let stage = Stage::new();
     let dir = stage.file("ours");
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
     for words in [&["kv", "get", "k"][..], &["lock", "a", "true"], &["serve"]] {
-        let mut command = std::process::Command::new("setpriv");
-        command.args(["--reuid=54321", "--regid=54321", "--clear-groups"]);
-        command.arg(env!("CARGO_BIN_EXE_farlock")).args(words).env("FARLOCK_DIR", &dir);
-        let run = command.env("FARLOCK_STATE_DIR", &dir).output().unwrap();
+        let Some(mut command) = as_another_user(&dir, &[]) else { return };
+        let run = command.args(words).output().unwrap();
         let said = String::from_utf8_lossy(&run.stderr);
         assert!(said.contains("another user owns it") && said.contains("hint: "), "{said}");
     }
@@ -108,19 +122,12 @@ fn what_is_another_users_is_said_to_be() {
 /// Where no thread can be made that is said, as whatever else the system refuses.
 #[test]
 fn where_no_thread_can_be_made_that_is_said() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIP other-users: only root can run a command as another user");
-        return;
-    }
     let stage = Stage::new();
-    // Nobody else runs as this user.
-    let mut command = std::process::Command::new("prlimit");
-    command.args(["--nproc=1", "setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]);
     let dir = stage.file("theirs");
     std::fs::create_dir(&dir).unwrap();
-    std::os::unix::fs::chown(&dir, Some(54321), Some(54321)).unwrap();
-    let made = command.args([env!("CARGO_BIN_EXE_farlock"), "serve", "--listen", "127.0.0.1:0"]);
-    let made = made.env("FARLOCK_DIR", &dir).env("FARLOCK_STATE_DIR", &dir).output().unwrap();
+    let Some(mut command) = as_another_user(&dir, &["prlimit", "--nproc=1"]) else { return };
+    std::os::unix::fs::chown(&dir, Some(ANOTHER_USER), Some(ANOTHER_USER)).unwrap();
+    let made = command.args(["serve", "--listen", "127.0.0.1:0"]).output().unwrap();
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(said.contains("hint: ") && !said.contains("panicked"), "{said}");
     assert_eq!(made.status.code(), Some(71), "{said}");

@@ -98,7 +98,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             return Ok(block);
         }
         // What one finds is enough for all: each would claim a chunk.
-        let _alone = self.search.enter().await;
+        let _alone = self.search.enter(self.endpoint()).await;
         if let Some(block) = taken() {
             return Ok(block);
         }

@@ -328,6 +328,23 @@ fn tasks_that_find_no_block_at_once_claim_one_chunk() {
     assert_eq!(store.counts().claims, 1);
 }
 
+/// It may hold what one task has at a time when its executor turns to others.
+#[test]
+fn a_task_that_is_polled_no_more_keeps_no_other_from_a_block() {
+    for polls in 1..40 {
+        let (world, _, store) = built(PointerArray::new(64), 40, 64 << 10);
+        let key = name(1);
+        let mut first = Box::pin(store.upsert(&key, b"value"));
+        if world.block_on(polled(&mut first, polls)).is_some() {
+            assert!(polls > 4, "an operation has several round trips");
+            return;
+        }
+        assert_eq!(world.block_on(store.upsert(&name(2), b"value")), Ok(()), "{polls} polls");
+        assert_eq!(world.block_on(first), Ok(()), "{polls} polls");
+    }
+    panic!("it never ends");
+}
+
 /// So many keys as a group has slots, which all find one.
 const FULL: std::ops::Range<u64> = 0..24;
 

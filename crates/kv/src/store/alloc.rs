@@ -186,6 +186,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(has_more && self.claim_of(&table, class, blank_first).await?)
     }
 
+    /// How many of the first so many chunks, which have memory, come before one that was never
+    /// claimed; at least as many as this client knows of. Told of all these at once, by
+    /// [`Store::has_chunks`], it passes by what others have claimed: one at a time each would cost
+    /// a search.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn chunks_claimed(&self, chunks: u32) -> Result<u32, ReadError> {
+        let known = self.chunks.get();
+        let more = chunks.saturating_sub(known) as usize;
+        if more == 0 {
+            return Ok(known);
+        }
+        let words = far::read(self.endpoint(), self.shape.chunk_word(known), more).await?;
+        let claimed = words.iter().take_while(|word| ChunkWord(**word).class() != 0).count();
+        Ok(known + claimed as u32)
+    }
+
     /// Whether there is a chunk that has no class yet.
     async fn has_blank(&self) -> Result<bool, ReadError> {
         Ok(self.table().await?.iter().any(|(_, word)| word.class() == 0))

@@ -328,6 +328,24 @@ fn tasks_that_find_no_block_at_once_claim_one_chunk() {
     assert_eq!(store.counts().claims, 1);
 }
 
+/// One that has claimed nothing for long would else search once for each chunk that others took.
+#[test]
+fn a_client_passes_by_the_chunks_that_others_have_claimed() {
+    let (world, shape, store) = built(PointerArray::new(4096), 64, 256);
+    store.has_chunks(20);
+    for key in 0..40 {
+        assert_eq!(world.block_on(store.upsert(&name(key), &[7; 64])), Ok(()));
+    }
+    let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
+    let late = world.block_on(Store::open(scheme, PointerArray::new(4096), shape)).unwrap();
+    late.has_chunks(1);
+    let of = |chunks| world.block_on(late.chunks_claimed(chunks)).unwrap();
+    assert_eq!(store.counts().claims, 20);
+    assert_eq!((of(1), of(3), of(64)), (1, 3, 20));
+    late.has_chunks(30);
+    assert_eq!((of(20), of(64)), (30, 30), "it knows what it knew");
+}
+
 /// It may hold what one task has at a time when its executor turns to others.
 #[test]
 fn a_task_that_is_polled_no_more_keeps_no_other_from_a_block() {

@@ -307,6 +307,10 @@ impl Store {
         of_each!(self, store => store.chunks())
     }
 
+    pub(super) async fn chunks_claimed(&self, chunks: u32) -> Result<u32, ReadError> {
+        of_each!(self, store => store.chunks_claimed(chunks).await)
+    }
+
     pub(super) fn growth_chunks(&self) -> Option<u32> {
         of_each!(self, store => store.growth_chunks())
     }

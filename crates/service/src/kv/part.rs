@@ -210,7 +210,10 @@ impl Part {
             WriteError::PoolFull | WriteError::IndexFull if self.store.chunks() > known => {
                 return Ok(());
             }
-            WriteError::PoolFull => 1,
+            WriteError::PoolFull => {
+                self.pass_claimed(key).await?;
+                1
+            }
             WriteError::IndexFull => self.store.growth_chunks().unwrap_or(u32::MAX),
             error => return Err(self.hub.told(KvError::of_write(error, key))),
         };
@@ -224,6 +227,16 @@ impl Part {
             (Err(error), _) => Box::pin(self.sweep_once_full(error)).await?,
             (Ok(()), WriteError::PoolFull) => self.reserve_ahead(),
             (Ok(()), _) => {}
+        }
+        Ok(())
+    }
+
+    /// Knows of the chunks that others have claimed meanwhile.
+    async fn pass_claimed(&self, key: &[u8]) -> Result<(), KvError> {
+        let claimed = self.store.chunks_claimed(self.hub.chunks()).await;
+        let claimed = claimed.map_err(|error| self.hub.told(KvError::of_read(error, key)))?;
+        if claimed > self.store.chunks() {
+            self.store.has_chunks(claimed);
         }
         Ok(())
     }

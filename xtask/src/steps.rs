@@ -153,7 +153,7 @@ pub(crate) const CI: &[Step] = &[
         name: "suites",
         title: "unit, integration and documentation tests, and histories of the key-value store \
                 under faults at every verb",
-        cap_minutes: 8,
+        cap_minutes: 9,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip. All packages at
@@ -333,7 +333,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "ranges",
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
-        cap_minutes: 4,
+        cap_minutes: 3,
         side_by_side: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1:tokens=no"),

@@ -241,8 +241,9 @@ impl KvError {
                     "`farlock kv drop {name}` removes it; a dump of it can be loaded anew"
                 );
             }
-            Self::Open { source, .. } | Self::Full { source: Some(source) } => {
-                return hint_of(source);
+            Self::Open { source, .. } => return hint_of(source),
+            Self::Full { source: Some(source) } => {
+                return format!("{}; or remove keys that are not needed", hint_of(source));
             }
             Self::OtherIndex { name, wanted, .. } => return hint_of_index(name, *wanted),
             Self::OtherPart { has, order, .. } => return hint_of_part(*has, order),

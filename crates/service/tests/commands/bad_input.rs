@@ -340,6 +340,22 @@ fn hints_say_what_can_be_typed() {
     }
 }
 
+/// Who loads writes lines, and has no option for a token.
+#[test]
+fn a_line_without_a_token_is_told_how_it_has_one() {
+    let stage = Stage::new();
+    assert_eq!(stage.run(&["kv", "put", "--token", "5", "fenced", "v"]).0, 0);
+    let pairs = stage.file("pairs");
+    let load = || stage.run(&["kv", "load", pairs.to_str().unwrap()]);
+    std::fs::write(&pairs, "a\tb\nfenced\tw\n").unwrap();
+    let (exit, _, said) = load();
+    assert_eq!(exit, 1, "{said}");
+    assert!(said.contains("line 2: ") && said.contains("<tab>token=TOKEN"), "{said}");
+    std::fs::write(&pairs, "a\tb\nfenced\tw\ttoken=6\n").unwrap();
+    assert_eq!(load().0, 0);
+    assert_eq!(stage.run(&["kv", "get", "fenced"]).1, "w\n");
+}
+
 /// A name that is none is told as what it was to name: a store, or the region that it is in.
 #[test]
 fn a_bad_name_is_told_as_what_it_was_to_name() {

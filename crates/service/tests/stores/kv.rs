@@ -780,6 +780,7 @@ fn filling_actor() {
     });
     let (keys, error) = full.unwrap();
     assert_eq!(error.code(), "store-full");
+    assert!(error.hint().contains("remove"), "{}", error.hint());
     let kept = |key: u32| kv.get(key.to_le_bytes()).unwrap() == Some(value(key));
     assert!((0..keys).all(kept), "what was stored is there");
     assert_eq!(kv.get(keys.to_le_bytes()).unwrap(), None);

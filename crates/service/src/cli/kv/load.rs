@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use farlock::Kv;
 use farlock::kv::Index;
 use farlock::text::shown;
+use farlock::{Kv, KvError};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::lines::{self, End, Line, Sum};
@@ -93,6 +93,9 @@ const STORED: &str = "pairs before it are stored";
 
 /// The same behind another hint.
 const STORED_TOO: &str = "; pairs before it are stored, and some of those behind it may be";
+
+/// What to do where a line has no token and its key has one.
+const FENCED: &str = "write it as a dump does: KEY<tab>VALUE<tab>token=TOKEN";
 
 fn bad_line(why: &str, hint: &str) -> Failure {
     Failure::new(Exit::USAGE, "bad-line", why.to_owned(), hint.to_owned())
@@ -200,7 +203,7 @@ impl Batch<'_> {
             return Ok(());
         }
         self.store_waiting()?;
-        store_pair(self.store, pair).map_err(|failure| refused(number, failure))?;
+        store_pair(self.store, pair).map_err(|error| refused(number, error))?;
         self.pairs += 1;
         Ok(())
     }
@@ -213,7 +216,7 @@ impl Batch<'_> {
         });
         let stored = self.store.put_many(pairs);
         for ((number, _), stored) in self.waiting.drain(..).zip(stored) {
-            stored.map_err(|error| refused(number, error.into()))?;
+            stored.map_err(|error| refused(number, error))?;
             self.pairs += 1;
         }
         Ok(self.pairs)
@@ -221,7 +224,11 @@ impl Batch<'_> {
 }
 
 /// The pair of this line is not stored.
-fn refused(number: u64, failure: Failure) -> Failure {
+fn refused(number: u64, error: KvError) -> Failure {
+    let failure = match error {
+        KvError::Fenced { .. } => Failure::from(error).hinting(FENCED),
+        error => error.into(),
+    };
     failure.at(format_args!("line {number}")).hinting_too(STORED_TOO)
 }
 
@@ -270,7 +277,7 @@ fn damaged() -> Failure {
 }
 
 /// Stores one that has a token or a time.
-fn store_pair(store: &Kv, pair: Line) -> Result<(), Failure> {
+fn store_pair(store: &Kv, pair: Line) -> Result<(), KvError> {
     match (pair.value, pair.token) {
         (Some(value), Some(token)) => match pair.time_left {
             Some(time) => store.fenced(token).put_for(pair.key, value, time)?,

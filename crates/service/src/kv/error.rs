@@ -243,7 +243,10 @@ impl KvError {
             }
             Self::Open { source, .. } => return hint_of(source),
             Self::Full { source: Some(source) } => {
-                return format!("{}; or remove keys that are not needed", hint_of(source));
+                return format!("{}; or {REMOVED_MAKES_ROOM}", hint_of(source));
+            }
+            Self::Full { source: None } => {
+                return format!("use another store; or {REMOVED_MAKES_ROOM}");
             }
             Self::OtherIndex { name, wanted, .. } => return hint_of_index(name, *wanted),
             Self::OtherPart { has, order, .. } => return hint_of_part(*has, order),
@@ -274,7 +277,6 @@ impl KvError {
             Self::Fenced { .. } => "write it with the token of the lock that guards it",
             Self::NotANumber => "write a decimal number first, to which this can be added",
             Self::Overflow => "add less, or begin anew: `kv put` writes another number",
-            Self::Full { source: None } => "remove what is not needed, or use another store",
             Self::Collides => "use other keys: whatever makes these keys makes them alike",
             Self::Busy => "try again",
             Self::TimedOut { .. } => "wait longer, or ask again: no change is missed in between",
@@ -317,6 +319,10 @@ impl KvError {
         }
     }
 }
+
+/// What is said of a store that is full: a chunk keeps the size of its blocks.
+const REMOVED_MAKES_ROOM: &str = "remove pairs: they make room for others of their length; to have \
+                                  it for any, dump, drop and load the store";
 
 /// What to do where a store has another index than this.
 fn hint_of_index(name: &str, wanted: Index) -> String {

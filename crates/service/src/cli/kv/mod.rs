@@ -51,8 +51,9 @@ use written::Written;
 /// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if its
 /// value is not the one expected, or no number, if the store has another index or other parts, if a
 /// token is out of date, or if a key that is watched does not change; 64 for wrong usage, and for a
-/// file that cannot be loaded, 69 if the store cannot be used or is full, 71 if the system refuses.
-/// Where several keys are given each has its turn, and the highest of these counts.
+/// file of which a line is no pair or that is damaged, 69 if the store cannot be used or is full,
+/// 71 if the system refuses, as where a file is not there. Where several keys are given each has
+/// its turn, and the highest of these counts.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]

@@ -93,10 +93,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// there is memory that was never used, that is taken as well: else each block would cost a
     /// search.
     pub(super) async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
-        let taken = || self.pool.borrow_mut().take(class);
-        if let Some(block) = taken() {
-            return Ok(block);
+        let taken = self.pool.borrow_mut().take(class);
+        match taken {
+            Some(block) => Ok(block),
+            // Boxed: where blocks are free it makes no change larger.
+            None => Box::pin(self.searched(class)).await,
         }
+    }
+
+    /// A block of a class of which none is known to be free.
+    #[cold]
+    async fn searched(&self, class: Class) -> Result<Block, WriteError> {
+        let taken = || self.pool.borrow_mut().take(class);
         // What one finds is enough for all: each would claim a chunk.
         let _alone = self.search.enter(self.endpoint()).await;
         if let Some(block) = taken() {

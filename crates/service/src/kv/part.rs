@@ -148,7 +148,9 @@ impl Part {
         let mut is_last = false;
         loop {
             let known = self.store.chunks();
-            match self.attempt(key, token, &mut wish).await {
+            let combined = combined(token, &wish);
+            let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
+            match self.store.modify_or_combine(key, combined, decide).await {
                 Ok(answer) => return self.done(answer),
                 Err(error) => self.make_room(error, key, known, &mut is_last).await?,
             }
@@ -166,25 +168,13 @@ impl Part {
         let mut is_last = false;
         loop {
             let known = self.store.chunks();
-            match self.block(self.attempt(key, token, &mut wish)) {
+            let combined = combined(token, &wish);
+            let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
+            match self.block(self.store.modify_or_combine(key, combined, decide)) {
                 Ok(answer) => return self.done(answer),
                 Err(error) => self.block(self.make_room(error, key, known, &mut is_last))?,
             }
         }
-    }
-
-    /// Tries to change a key.
-    #[inline]
-    fn attempt<'v, T>(
-        &self,
-        key: &[u8],
-        token: Option<Token>,
-        wish: &mut impl Wishes<'v, T>,
-    ) -> impl Future<Output = Result<Result<T, KvError>, WriteError>> {
-        // Where a token counts, so does that of the value before.
-        let blind = wish.blind().filter(|_| token.is_none());
-        let decide = move |old: Option<&[u8]>| self.decide(old, token, wish);
-        self.store.modify_or_combine(key, blind.map(Ok), decide)
     }
 
     #[inline]
@@ -311,6 +301,12 @@ impl Part {
             (Ok(Wish::Leave(answer) | Wish::Remove(answer)), _) => Decision::Leave(Ok(Ok(answer))),
         }
     }
+}
+
+/// The answer of a change that is not carried out since another came right behind it. Where a token
+/// counts, so does that of the value before.
+fn combined<'v, T>(token: Option<Token>, wish: &impl Wishes<'v, T>) -> Option<Result<T, KvError>> {
+    wish.blind().filter(|_| token.is_none()).map(Ok)
 }
 
 impl Drop for Part {

@@ -125,7 +125,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 13,
+        cap_minutes: 12,
         commands: &[
             "cargo test --workspace --exclude=farlock-lab-command --all-features --no-run",
             // Of both default packages, for their features together: as `lab!` runs it.
@@ -153,7 +153,7 @@ pub(crate) const CI: &[Step] = &[
         name: "suites",
         title: "unit, integration and documentation tests, and histories of the key-value store \
                 under faults at every verb",
-        cap_minutes: 9,
+        cap_minutes: 10,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip. All packages at

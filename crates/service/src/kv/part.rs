@@ -202,6 +202,10 @@ impl Part {
             }
             WriteError::PoolFull => {
                 self.pass_claimed(key).await?;
+                // Of operations that were all refused one gets more.
+                if self.store.chunks() > known {
+                    return Ok(());
+                }
                 1
             }
             WriteError::IndexFull => self.store.growth_chunks().unwrap_or(u32::MAX),

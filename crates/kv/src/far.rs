@@ -117,6 +117,22 @@ pub(crate) async fn read_word<E: Endpoint>(endpoint: &E, addr: Addr) -> Result<u
     Ok(endpoint.old() as u64)
 }
 
+/// Writes words that lie side by side. Where it fails any of them may be written yet.
+pub(crate) async fn write<E: Endpoint>(
+    endpoint: &E,
+    addr: Addr,
+    words: &[u64],
+) -> Result<(), Fault> {
+    let place = |at: usize| addr.plus((at * WORDS_MAX * 8) as u64);
+    let parts = words.chunks(WORDS_MAX).enumerate();
+    let links: Vec<Link<'_>> =
+        parts.map(|(at, data)| Verb::Write { addr: place(at), data }.into()).collect();
+    for chain in links.chunks(CHAIN_MAX) {
+        endpoint.chain(chain).await?;
+    }
+    Ok(())
+}
+
 /// Compares and swaps a word to which neither value ever comes back. Whichever client made the
 /// change, the word that is returned is `compare` or `swap` where it is made.
 pub(crate) async fn swap_once<E: Endpoint>(

@@ -68,4 +68,9 @@ pub enum Flaw {
     StaleNode,
     /// A client whose completion was lost writes its node once more.
     NodeWrittenAgain,
+    /// The counts of a chunk that gets another class begin anew.
+    CountsBeginAnew,
+    /// A client that has lost the completion of counts that it wrote writes them once more and uses
+    /// the chunk.
+    CountsWrittenAgain,
 }

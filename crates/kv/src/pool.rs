@@ -28,6 +28,15 @@ pub(crate) enum Standing {
     /// The same, and its last use is not counted as over. Whether a slot names it is not known: it
     /// does, but for a few that the dead had in hand.
     Unproved,
+    /// It does not exist: counts of a smaller class, which the chunk once had, lie there.
+    Covered,
+}
+
+/// Which blocks are meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Of {
+    Class(Class),
+    Chunk(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -173,11 +182,11 @@ impl Pool {
         self.free.get(&class).map_or(0, VecDeque::len)
     }
 
-    /// The next blocks of a class, at most so many and all of one chunk, that are to be looked at,
-    /// or to be proved. No other task looks at that chunk until [`Pool::done_with`].
+    /// The next of these blocks, at most so many and all of one chunk, that are to be looked at, or
+    /// to be proved. No other task looks at that chunk until [`Pool::done_with`].
     pub(crate) fn begins_to_look(
         &mut self,
-        class: Class,
+        of: Of,
         most: usize,
         proves: bool,
     ) -> Option<(u32, Vec<Block>)> {
@@ -185,9 +194,14 @@ impl Pool {
             it.standing == Standing::Unseen || proves && it.standing == Standing::Unproved
         };
         for (&chunk, owned) in &mut self.chunks {
-            if owned.class != class || self.busy.contains(&chunk) {
+            let is_meant = match of {
+                Of::Class(class) => owned.class == class,
+                Of::Chunk(wanted) => chunk == wanted,
+            };
+            if !is_meant || self.busy.contains(&chunk) {
                 continue;
             }
+            let class = owned.class;
             let first = &mut owned.looked[usize::from(proves)];
             let rest = owned.blocks.iter().skip(*first as usize);
             *first += rest.take_while(|block| !is_next(block)).count() as u32;
@@ -245,23 +259,48 @@ impl Pool {
 
     /// Blocks of all chunks that stand so.
     pub(crate) fn standing(&self, standing: Standing) -> Vec<Block> {
-        let mut found = Vec::new();
-        for (&chunk, owned) in &self.chunks {
-            let so = (0..).zip(&owned.blocks).filter(|(_, block)| block.standing == standing);
-            found.extend(so.map(|(index, block)| {
-                self.shape.block(chunk, owned.class, index, block.generation)
-            }));
-        }
-        found
+        let of_chunk = |chunk: &u32| self.standing_in(*chunk, standing);
+        self.chunks.keys().flat_map(of_chunk).collect()
+    }
+
+    /// Blocks of one chunk that stand so.
+    pub(crate) fn standing_in(&self, chunk: u32, standing: Standing) -> Vec<Block> {
+        let Some(owned) = self.chunks.get(&chunk) else { return Vec::new() };
+        let so = (0..).zip(&owned.blocks).filter(|(_, block)| block.standing == standing);
+        let block = |(index, block): (u32, &Remembered)| {
+            self.shape.block(chunk, owned.class, index, block.generation)
+        };
+        so.map(block).collect()
     }
 
     /// The next chunk that others may have: nothing of it is in hand or tainted.
     pub(crate) fn resting(&self) -> Option<(u32, ChunkWord)> {
-        use Standing::{Free, Published, Unproved, Unseen};
-        let rests =
-            |block: &Remembered| matches!(block.standing, Free | Published | Unseen | Unproved);
-        let mut resting = self.chunks.iter().filter(|(_, chunk)| chunk.blocks.iter().all(rests));
-        resting.next().map(|(&chunk, owned)| (chunk, owned.word))
+        self.chunks.keys().find_map(|&chunk| Some((chunk, self.rests(chunk)?)))
+    }
+
+    /// The word of a chunk, if others may have that.
+    pub(crate) fn rests(&self, chunk: u32) -> Option<ChunkWord> {
+        use Standing::{Covered, Free, Published, Unproved, Unseen};
+        let rests = |block: &Remembered| {
+            matches!(block.standing, Free | Published | Unseen | Unproved | Covered)
+        };
+        let owned = self.chunks.get(&chunk)?;
+        owned.blocks.iter().all(rests).then_some(owned.word)
+    }
+
+    /// Hands out nothing more of a chunk of this class that is wholly free, and forgets it. No
+    /// other task claims it or takes it over until [`Pool::done_with`]. `None`: it is not, or is
+    /// looked through.
+    pub(crate) fn surrender(&mut self, chunk: u32, class: Class) -> Option<ChunkWord> {
+        let is_free =
+            |block: &Remembered| matches!(block.standing, Standing::Free | Standing::Covered);
+        let owned = self.chunks.get(&chunk).filter(|owned| owned.class == class)?;
+        let word = owned.blocks.iter().all(is_free).then_some(owned.word)?;
+        if !self.busy.insert(chunk) {
+            return None;
+        }
+        self.disown(chunk);
+        Some(word)
     }
 
     /// The client no longer owns the chunk.
@@ -278,6 +317,7 @@ impl Pool {
         let mut census = Census::default();
         for block in self.chunks.values().flat_map(|chunk| &chunk.blocks) {
             *match block.standing {
+                Standing::Covered => continue,
                 Standing::Free => &mut census.free,
                 Standing::InHand => &mut census.in_hand,
                 Standing::Published | Standing::Unseen | Standing::Unproved => {

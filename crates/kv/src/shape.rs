@@ -8,13 +8,14 @@
 //!        chunk table: a ChunkWord for each chunk          8 bytes a chunk
 //!        index: slots of level 0                          as the index says
 //!        chunks: how often each block was freed           8 bytes a block
-//!                blocks                                   of one class in a chunk
+//!                blocks, up to the end                    of one class in a chunk at a time
 //!        or:     slots of a level above 0                 a run of chunks each
 //! ```
 //!
 //! The words that count frees lie apart from the blocks, so that an owner learns of many by one
-//! read, and a chunk keeps its class for good, so that such a word is never anything else: a free
-//! that is served late can at most find that it was done.
+//! read. Once such a word is one it is never anything else, also where the chunk gets larger blocks
+//! than it had, and so fewer: the blocks of which counts are in the way do not exist there. So a
+//! free that is served late can at most find that it was done.
 
 use farlock_fabric::{Addr, Endpoint, Verb};
 
@@ -25,7 +26,7 @@ use crate::word::SlotWord;
 
 /// What the first word of a store is. Its last byte numbers the layout, of the blocks and of what
 /// stands beside a session's values: a store of another layout is refused.
-const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x05");
 
 /// Words of the header that are never others; the last one is the index's tag.
 const HEADER_WORDS: usize = 5;
@@ -266,17 +267,26 @@ impl Shape {
         u32::try_from(whole).map_or(self.chunks, |whole| whole.min(self.chunks))
     }
 
-    /// How many blocks of this class a chunk has.
+    /// How many blocks of this class a chunk has that never had a smaller one.
     #[inline]
     pub fn blocks(&self, class: Class) -> u32 {
         u32::try_from(self.chunk_bytes / (class.bytes() + 8))
             .expect("a chunk has fewer than 2^32 blocks")
     }
 
-    /// Where the blocks of a chunk begin, from its start.
+    /// How many of these, counted from the first, do not exist in a chunk that once had blocks of
+    /// the class `least`: counts of those lie there.
+    #[inline]
+    pub fn covered(&self, class: Class, least: Class) -> u32 {
+        let counts = u64::from(self.blocks(least)) * 8;
+        let covered = counts.saturating_sub(self.blocks_at(class)).div_ceil(class.bytes());
+        u32::try_from(covered).map_or(u32::MAX, |covered| covered.min(self.blocks(class)))
+    }
+
+    /// Where the blocks of a chunk begin, from its start: the last one reaches to its end.
     #[inline]
     fn blocks_at(&self, class: Class) -> u64 {
-        u64::from(self.blocks(class)) * 8
+        self.chunk_bytes - u64::from(self.blocks(class)) * class.bytes()
     }
 
     /// The `index`-th block of a chunk.
@@ -337,6 +347,23 @@ mod tests {
                     let beside = Block { number: block.number + 1, ..block };
                     assert!(shape.place(beside).is_none());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_of_another_class_do_not_lie_where_counts_once_lay() {
+        let base = Addr::new(RegionId(1), 0);
+        for chunk_bytes in [64, 1024, 1 << 21] {
+            let shape = Shape { base, chunks: 3, chunk_bytes, index_bytes: 40, index_tag: 0 };
+            let classes = || (1..=61).filter_map(Class::from_number);
+            for (class, least) in classes().flat_map(|of| classes().map(move |least| (of, least))) {
+                let (blocks, covered) = (shape.blocks(class), shape.covered(class, least));
+                assert!(covered <= blocks && (class > least || covered == 0));
+                let counts_end = |of| shape.state_addr(1, shape.blocks(of)).offset();
+                let begin = |at| shape.block_addr(shape.block(1, class, at, 1).number).offset();
+                assert!(covered == blocks || begin(covered) >= counts_end(least));
+                assert!(covered == 0 || begin(covered - 1) < counts_end(least));
             }
         }
     }

@@ -18,6 +18,7 @@ mod migrate;
 mod operate;
 mod ordered;
 mod recall;
+mod reclass;
 mod scan;
 mod tree;
 mod tree_change;

@@ -35,11 +35,13 @@ word! {
     pub struct ChunkWord: u64 {
         /// The endpoint that owns it, index and incarnation; 0 is nobody.
         OWNER owner: 32,
-        /// The class of its blocks, once it has one; that stays. 0 was never written, and 62 is,
-        /// or is to be, part of a table of the index.
+        /// The class of its blocks, once it has one. 0 was never written, and 62 is, or is to be,
+        /// part of a table of the index.
         CLASS class: 6,
-        /// How often it changed hands, so that a claim that is served late fails.
-        TURN turn: 26,
+        /// The smallest class that it ever had: so many counts of frees it keeps for good.
+        LEAST least: 6,
+        /// How often it changed hands or class, so that a claim that is served late fails.
+        TURN turn: 20,
     }
 }
 
@@ -143,9 +145,15 @@ impl ChunkWord {
     /// The next word of the chunk, with this owner and class.
     #[inline]
     pub(crate) fn given(self, owner: u64, class: u64) -> Self {
+        let least = match self.least() {
+            _ if class == Self::TABLE => 0,
+            least if (1..=class).contains(&least) => least,
+            _ => class,
+        };
         Self::new()
             .with(Self::OWNER, owner)
             .with(Self::CLASS, class)
+            .with(Self::LEAST, least)
             .with(Self::TURN, self.turn() + 1)
     }
 }
@@ -185,5 +193,16 @@ mod tests {
         assert!(word.is_committed() && !word.announced().is_committed());
         assert!(word.announced().is_taken() && !word.emptied().is_taken());
         assert!(!word.passed_by().is_taken() && !SlotWord::MOVED.is_taken());
+    }
+
+    #[test]
+    fn a_chunk_remembers_the_smallest_class_that_it_had() {
+        let mut word = ChunkWord(0);
+        for (class, least) in [(ChunkWord::TABLE, 0), (0, 0), (7, 7), (9, 7), (3, 3), (7, 3)] {
+            let next = word.given(5, class);
+            assert_eq!((next.owner(), next.class(), next.least()), (5, class, least));
+            assert_eq!(next.turn(), word.turn() + 1);
+            word = next;
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{ReadError, WriteError};
 use crate::far::{self, Words};
 use crate::flaw::Flaw;
 use crate::index::{Index, Key};
-use crate::pool::Standing;
+use crate::pool::{Of, Standing};
 use crate::shape::Block;
 use crate::size::Class;
 use crate::sync::Scheme;
@@ -50,9 +50,9 @@ struct Search {
 }
 
 /// A chunk that a task is about to claim or take over.
-struct Busy<'s, S: Scheme, I: Index> {
-    store: &'s Store<S, I>,
-    chunk: u32,
+pub(super) struct Busy<'s, S: Scheme, I: Index> {
+    pub(super) store: &'s Store<S, I>,
+    pub(super) chunk: u32,
 }
 
 impl<S: Scheme, I: Index> Drop for Busy<'_, S, I> {
@@ -129,6 +129,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
             for chunk in owned {
                 self.sweep(chunk, class).await?;
             }
+            if self.pool.borrow().free_of(class) == 0 {
+                self.reclass_one(class).await?;
+            }
         }
         taken().ok_or(WriteError::PoolFull)
     }
@@ -139,12 +142,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
             // All that is left is looked through, until there is one.
             let is_over = self.pool.borrow().free_of(class) > 0;
             return Ok(!is_over
-                && (self.look_on(class, false).await? > 0
-                    || self.look_on(class, true).await? > 0
+                && (self.look_on(Of::Class(class), false).await? > 0
+                    || self.look_on(Of::Class(class), true).await? > 0
                     || self.claim_one(class, true).await?));
         }
         if search.looks_left > 0 {
-            let looked_at = self.look_on(class, false).await?;
+            let looked_at = self.look_on(Of::Class(class), false).await?;
             search.looks_left = search.looks_left.saturating_sub(looked_at);
             if looked_at > 0 {
                 return Ok(true);
@@ -160,14 +163,15 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Looks which blocks of a chunk others have counted as over.
-    async fn sweep(&self, chunk: u32, class: Class) -> Result<(), ReadError> {
+    pub(super) async fn sweep(&self, chunk: u32, class: Class) -> Result<(), ReadError> {
         self.pool.borrow_mut().sweeps(chunk);
         let states = self.states(chunk, class).await?;
         self.pool.borrow_mut().counted(chunk, &states);
         Ok(())
     }
 
-    async fn states(&self, chunk: u32, class: Class) -> Result<Words, ReadError> {
+    /// The counts of a chunk whose blocks have this class.
+    pub(super) async fn states(&self, chunk: u32, class: Class) -> Result<Words, ReadError> {
         let blocks = self.shape.blocks(class) as usize;
         Ok(far::read(self.endpoint(), self.shape.state_addr(chunk, 0), blocks).await?)
     }
@@ -247,7 +251,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Takes a chunk over, if nobody living has it, with all that lies in it. `Ok(false)`: a client
     /// has it.
-    async fn take_over(
+    pub(super) async fn take_over(
         &self,
         chunk: u32,
         word: ChunkWord,
@@ -255,10 +259,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) -> Result<bool, ReadError> {
         let me = self.endpoint().id();
         let owner = EndpointId::from_bits(word.owner());
-        // What is mine and unknown to me was claimed by a task that was dropped, or by a verb whose
-        // completion was lost.
-        let is_free = !owner.is_somebody() || owner == me || !self.endpoint().is_alive(owner);
-        if !is_free || !self.pool.borrow_mut().begins_with(chunk) {
+        if !self.may_take(word) || !self.pool.borrow_mut().begins_with(chunk) {
             return Ok(false);
         }
         let _busy = Busy { store: self, chunk };
@@ -276,8 +277,12 @@ impl<S: Scheme, I: Index> Store<S, I> {
             true => vec![(1, Standing::Free); self.shape.blocks(class) as usize],
             false => {
                 let states = self.states(chunk, class).await?;
-                let unseen = |state: &u64| ((*state as u32).wrapping_add(1), Standing::Unseen);
-                states.iter().map(unseen).collect()
+                let first = self.first_block(class, mine)?;
+                let unseen = |(index, state): (u32, &u64)| match index < first {
+                    true => (0, Standing::Covered),
+                    false => ((*state as u32).wrapping_add(1), Standing::Unseen),
+                };
+                (0..).zip(&states).map(unseen).collect()
             }
         };
         self.pool.borrow_mut().own(chunk, mine, blocks);
@@ -288,10 +293,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(true)
     }
 
-    /// Looks how some blocks stand of a class that were taken over: whether their last use is over,
+    /// Whether nobody living has the chunk. What is mine and unknown to me was claimed by a task
+    /// that was dropped, or by a verb whose completion was lost.
+    pub(super) fn may_take(&self, word: ChunkWord) -> bool {
+        let owner = EndpointId::from_bits(word.owner());
+        let me = self.endpoint().id();
+        !owner.is_somebody() || owner == me || !self.endpoint().is_alive(owner)
+    }
+
+    /// The first block that exists in a chunk that says this.
+    pub(super) fn first_block(&self, class: Class, word: ChunkWord) -> Result<u32, ReadError> {
+        let least = Class::from_number(word.least()).ok_or(ReadError::Corrupt)?;
+        Ok(self.shape.covered(class, least))
+    }
+
+    /// Looks how some of these blocks stand that were taken over: whether their last use is over,
     /// or `proves` that it is not. Returns how many.
-    async fn look_on(&self, class: Class, proves: bool) -> Result<usize, ReadError> {
-        let begun = self.pool.borrow_mut().begins_to_look(class, LOOKED_AT_TOGETHER, proves);
+    pub(super) async fn look_on(&self, of: Of, proves: bool) -> Result<usize, ReadError> {
+        let begun = self.pool.borrow_mut().begins_to_look(of, LOOKED_AT_TOGETHER, proves);
         let Some((chunk, blocks)) = begun else { return Ok(0) };
         let _busy = Busy { store: self, chunk };
         let heads: Vec<(Addr, usize)> =
@@ -318,7 +337,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Looks at all that was taken over of every class, and proves what is in use.
     async fn look_through(&self) -> Result<(), ReadError> {
         for class in (1..).map_while(Class::from_number) {
-            while self.look_on(class, true).await? > 0 {}
+            while self.look_on(Of::Class(class), true).await? > 0 {}
         }
         Ok(())
     }
@@ -333,7 +352,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Whether a slot names this use of a block as a key's value, or it is a node of a tree. A slot
     /// that names it pending is emptied: the insertion is over.
-    async fn is_named(&self, block: Block) -> Result<bool, ReadError> {
+    pub(super) async fn is_named(&self, block: Block) -> Result<bool, ReadError> {
         let addr = self.shape.block_addr(block.number);
         let words = far::read(self.endpoint(), addr, block.class.words()).await?;
         if I::TREE && Box::pin(self.was_installed(block, &words)).await? {
@@ -389,6 +408,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub async fn audit(&self) -> Result<(), ReadError> {
         self.look_through().await?;
         let blocks = self.pool.borrow().standing(Standing::Published);
+        self.retire_unnamed(blocks).await
+    }
+
+    /// Frees those of these blocks that were in slots and are in none any more.
+    pub(super) async fn retire_unnamed(&self, blocks: Vec<Block>) -> Result<(), ReadError> {
         for block in blocks {
             let is_published = self.pool.borrow_mut().standing_of(block);
             if is_published == Some(Standing::Published) && !self.is_named(block).await? {
@@ -410,11 +434,17 @@ impl<S: Scheme, I: Index> Store<S, I> {
         loop {
             let resting = self.pool.borrow().resting();
             let Some((chunk, word)) = resting else { return Ok(()) };
-            // From now on this client hands out nothing of it.
-            self.pool.borrow_mut().disown(chunk);
-            let nobody = word.with(ChunkWord::OWNER, 0).with(ChunkWord::TURN, word.turn() + 1);
-            let addr = self.shape.chunk_word(chunk);
-            far::swap_once(self.endpoint(), addr, word.0, nobody.0).await?;
+            self.give_back(chunk, word).await?;
         }
+    }
+
+    /// A chunk that rests is nobody's any more.
+    pub(super) async fn give_back(&self, chunk: u32, word: ChunkWord) -> Result<(), ReadError> {
+        // From now on this client hands out nothing of it.
+        self.pool.borrow_mut().disown(chunk);
+        let addr = self.shape.chunk_word(chunk);
+        let nobody = word.given(0, word.class());
+        far::swap_once(self.endpoint(), addr, word.0, nobody.0).await?;
+        Ok(())
     }
 }

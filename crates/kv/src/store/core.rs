@@ -44,6 +44,8 @@ pub struct Counts {
     pub claims: u64,
     /// Chunks of the dead and of those who left that were taken over.
     pub adoptions: u64,
+    /// Chunks without a value that got another class.
+    pub reclassed: u64,
     /// Levels of the index that this client made.
     pub growths: u64,
     /// Slots of the index that this client moved to the next level.

@@ -26,9 +26,12 @@ struct Plan {
     overtaken: bool,
     /// How often a client may begin anew where two insert one key.
     anew_max: u64,
+    /// All memory has been used, for shorter values than those that clients put.
+    scarce: bool,
 }
 
-const CALM: Plan = Plan { mishap: Mishap::Nothing, slow: false, overtaken: false, anew_max: 1 };
+const CALM: Plan =
+    Plan { mishap: Mishap::Nothing, slow: false, overtaken: false, anew_max: 1, scarce: false };
 const DEADLY: Plan = Plan { mishap: Mishap::Dies, ..CALM };
 const HALTING: Plan = Plan { mishap: Mishap::Stops, ..CALM };
 
@@ -66,8 +69,8 @@ fn every<K: Kit>(what: &str, clients: &[Vec<Vec<Deed>>], plan: Plan) -> Explored
     let mut sum = Explored::default();
     for deeds in clients {
         for exists in [true, false] {
-            let Plan { mishap, slow, overtaken, anew_max } = plan;
-            let small = Small { exists, mishap, slow, overtaken, ..Small::new(deeds) };
+            let Plan { mishap, slow, overtaken, anew_max, scarce } = plan;
+            let small = Small { exists, mishap, slow, overtaken, scarce, ..Small::new(deeds) };
             let is_contest = is_contest::<K>(&small);
             let small = if is_contest { Small { anew_max, ..small } } else { small };
             let explored = small::explore::<K>(&small, SCHEDULES_MAX);
@@ -104,6 +107,21 @@ fn two_clients_of_a_pointer_array() {
         every::<ArrayOptimistic>("pointer array", &singles(2), plan);
         every::<ArrayOptimistic>("pointer array, recycling", &recycling(), plan);
     }
+}
+
+/// Chunks get another class, while other clients use what they had, or are stopped, or die.
+#[test]
+fn two_clients_that_are_short_of_memory() {
+    for mishap in [Mishap::Nothing, Mishap::Dies, Mishap::Stops] {
+        let scarce = Plan { mishap, scarce: true, ..CALM };
+        let sum = every::<ArrayOptimistic>("pointer array, scarce", &singles(2), scarce);
+        assert!(sum.reclassed > 0, "{sum:?}");
+        let sum = every::<RaceSmall>("race, scarce", &singles(2), scarce);
+        assert!(sum.reclassed > 0, "{sum:?}");
+    }
+    let scarce = Plan { scarce: true, ..CALM };
+    let sum = every::<ArrayOptimistic>("pointer array, scarce, recycling", &recycling(), scarce);
+    assert!(sum.reclassed > 0, "{sum:?}");
 }
 
 #[test]
@@ -257,6 +275,13 @@ mod planted {
     fn a_recycled_block_that_is_accepted() {
         let small = small(&[&[Deed::Update, Deed::Update], &[Deed::Get, Deed::Get]]);
         caught::<ArrayOptimistic>(Flaw::RecycledBlock, small);
+    }
+
+    #[test]
+    fn counts_that_land_late() {
+        let small = small(&[&[Deed::Update, Deed::Update, Deed::Update], &[Deed::Get]]);
+        let small = Small { scarce: true, mishap: Mishap::Loses, ..small };
+        caught::<ArrayOptimistic>(Flaw::CountsWrittenAgain, small);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::scene::{
     TreeOptimistic, carry_out, of_kit, polled, tree,
 };
 use farlock_fabric::{Addr, Endpoint, EndpointId};
-use farlock_kv::{Index, Scheme, Shape, Store};
+use farlock_kv::{Index, Scheme, Shape, Store, WriteError};
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, within};
 use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, World};
@@ -53,6 +53,8 @@ const STORIES: [Story; 7] = [
 enum Scenery {
     /// It keeps its size.
     Still,
+    /// It keeps its size, and all memory has been used for longer pairs, which are gone.
+    Reclassed,
     /// It has no slot left for the key, so that an insertion makes the next level.
     Full,
     /// It has a next level, and nothing has moved.
@@ -118,6 +120,7 @@ impl Stage {
     fn prepares<K: Kit>(&mut self, scenery: Scenery, others: &Kept<K>) {
         match scenery {
             Scenery::Still => return,
+            Scenery::Reclassed => return self.uses_all_memory::<K>(),
             Scenery::Full => self.fillers = full_beside::<K>(),
             Scenery::Growing | Scenery::HalfMoved(_) => self.fillers = 100..110,
             Scenery::Beside(first, end) => self.fillers = first..end,
@@ -144,6 +147,18 @@ impl Stage {
             assert_eq!(self.world.run(), Ended::Finished);
             assert!(helper.has_crashed());
         }
+    }
+
+    /// All chunks have been used for values that are longer than those of the stories.
+    fn uses_all_memory<K: Kit>(&self) {
+        let store = self.open::<K>(self.world.endpoint());
+        let insert = |key: &u64| self.world.block_on(store.insert(&K::name(*key), &[7; 40]));
+        let keys: Vec<u64> = (2..60).take_while(|key| insert(key).is_ok()).collect();
+        assert_eq!(insert(&60), Err(WriteError::PoolFull));
+        for key in keys {
+            assert_eq!(self.world.block_on(store.delete(&K::name(key))), Ok(()));
+        }
+        assert_eq!(self.world.block_on(store.close()), Ok(()));
     }
 
     /// An operation of a client that nothing befalls.
@@ -224,6 +239,8 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
         stage.world.block_on(mine.audit()).expect("verbs do not fail any more");
         assert!(!mine.is_unsettled() && mine.census().in_hand == 0, "{about}: {:?}", mine.census());
     }
+    let is_reclassed = scenery == Scenery::Reclassed && matches!(fault, Fault::None);
+    assert!(!is_reclassed || mine.counts().reclassed == 1, "{about}: {:?}", mine.counts());
     let lost = mine.counts().lost > 0;
     ends::<K>(stage, &[id, others.scheme_id()], &about);
     (verbs, lost)
@@ -290,7 +307,7 @@ fn ends<K: Kit>(mut stage: Stage, ids: &[EndpointId], about: &str) {
         named += u64::from(found.is_some());
     }
     if K::I::TREE {
-        let (leaves, nodes) = tree::named(|addr| stage.world.peek(addr), stage.shape);
+        let (leaves, nodes) = tree::named(|addr| stage.world.peek(addr), stage.shape, |_| true);
         assert_eq!(leaves, named, "{about}");
         named += nodes;
     }
@@ -332,6 +349,14 @@ fn a_pointer_array_survives_every_verb() {
 fn race_survives_every_verb() {
     let (points, lost) = all::<RaceOptimistic>(Scenery::Still, &ALL, 6);
     assert!(points > 25 * 6 && lost > points / 6, "{points}, {lost}");
+}
+
+#[test]
+fn a_chunk_that_gets_another_class_survives_every_verb() {
+    let (points, lost) = all::<ArrayOptimistic>(Scenery::Reclassed, &[1, 2, 3, 6], 6);
+    assert!(points > 50 * 6 && lost > points / 10, "{points}, {lost}");
+    let (points, lost) = all::<Remembering<ArrayCider>>(Scenery::Reclassed, &[1, 2, 3, 6], 3);
+    assert!(points > 50 * 3 && lost > points / 10, "{points}, {lost}");
 }
 
 #[test]

@@ -603,3 +603,50 @@ fn a_client_looks_at_a_part_of_a_chunk_that_it_takes_over() {
     world.block_on(next.audit()).unwrap();
     assert_eq!(next.census().published, KEYS);
 }
+
+/// Fills a store with values of this length, and removes them all. Returns how many there were.
+fn fills_and_empties<I: Index>(world: &World, store: &Plain<I>, length: usize) -> u64 {
+    let insert = |key| world.block_on(store.insert(&name(key), &vec![length as u8; length]));
+    let fits = (0..).find(|&key| insert(key).is_err()).expect("there is an end");
+    assert_eq!(insert(fits), Err(WriteError::PoolFull), "{length} bytes");
+    for key in 0..fits {
+        let found = world.block_on(store.get(&name(key)));
+        assert_eq!(found, Ok(Some(vec![length as u8; length])), "key {key}");
+        assert_eq!(world.block_on(store.delete(&name(key))), Ok(()), "key {key}");
+    }
+    fits
+}
+
+/// A store that had been full of pairs of one length had no room for others any more.
+#[test]
+fn memory_of_removed_pairs_is_for_pairs_of_any_length() {
+    let (world, shape, store) = built(PointerArray::new(4096), 4, 4096);
+    let open = || {
+        let scheme = AnyScheme::from(Optimistic::new(world.endpoint(), Backoff::NONE));
+        world.block_on(Store::open(scheme, PointerArray::new(4096), shape)).unwrap()
+    };
+    let empty: Vec<u64> = [8, 72, 500, 3_000, 200]
+        .map(|length| {
+            let (world, _, store) = built(PointerArray::new(4096), 4, 4096);
+            fills_and_empties(&world, &store, length)
+        })
+        .into();
+    assert_eq!(empty, [4 * 102, 4 * 39, 4 * 6, 4, 4 * 17]);
+    let mut fits = Vec::new();
+    for length in [3_000, 500, 72, 8] {
+        fits.push(fills_and_empties(&world, &store, length));
+    }
+    assert_eq!(fits, [4, 4 * 6, 4 * 39, 4 * 102], "shorter than before: nothing is in the way");
+    // Another client, once the first has closed the store; and one, once it is dead.
+    world.block_on(store.close()).unwrap();
+    let late = open();
+    let counts = 102 * 8;
+    assert_eq!(fills_and_empties(&world, &late, 72), 4 * ((4096 - counts) / 96));
+    world.kill(late.scheme().endpoint().id());
+    world.run();
+    let heir = open();
+    for length in [500, 3_000, 200, 8, 3_000] {
+        fits.push(fills_and_empties(&world, &heir, length));
+    }
+    assert_eq!(fits[4..], [4 * 5, 4, 4 * 14, 4 * 102, 4], "counts of 102 blocks are in the way");
+}

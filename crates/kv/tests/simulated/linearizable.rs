@@ -6,13 +6,18 @@ use std::cell::Cell;
 use crate::scene::{
     self, Absorbing, ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Delegating, Kit, Play,
     RaceChoosing, RaceCider, RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore,
-    RaceTurns, Remembering, Report, Work,
+    RaceTurns, Remembering, Report, TreeAsMeant, Work,
 };
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
 
 /// Plays so many runs, of kinds of work in turn.
-fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<Box<dyn Oracle>>) {
+fn runs<K: Kit>(
+    what: &str,
+    count: u64,
+    base: Play,
+    oracle: impl Fn() -> Option<Box<dyn Oracle>>,
+) -> Report {
     let works = [Work::Values, Work::Hot, Work::Numbers, Work::Churn];
     let mut sum = Report::default();
     for seed in 0..count {
@@ -34,6 +39,7 @@ fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<
     if base.grow.is_possible() || base.fills() {
         assert!(sum.levels * 4 > count * 3, "the index grows: {sum:?}");
     }
+    sum
 }
 
 fn timed<K: Kit>(what: &str, count: u64) {
@@ -268,6 +274,33 @@ fn a_table_that_grows_since_it_is_full() {
     assert!(base.fills());
     runs::<RaceGrowing>("filling", 24, base, || None);
     runs::<RaceGrowing>("filling, stormy", 80, base.in_a_storm(), || None);
+}
+
+/// There are few chunks, each of one block, and values of three lengths: memory that one has left
+/// another one needs.
+const SCARCE: Play = Play { chunks: 4, operations: 16, clients: 3, ..Play::TIGHT };
+
+#[test]
+fn chunks_that_get_another_class() {
+    fn scarce<K: Kit>(what: &str, count: u64, base: Play) {
+        let sum = runs::<K>(&format!("{what}, scarce"), count, base, || None);
+        assert!(sum.reclassed > count, "chunks get other classes: {sum:?}");
+        let stormy = Play { operations: 10, ..base.in_a_storm() };
+        let sum = runs::<K>(&format!("{what}, scarce, stormy"), 2 * count, stormy, || None);
+        assert!(8 * sum.reclassed > count, "chunks get other classes: {sum:?}");
+    }
+    scarce::<ArrayOptimistic>("pointer array", 200, SCARCE);
+    scarce::<RaceOptimistic>("race", 200, SCARCE);
+    scarce::<Remembering<RaceOptimistic>>("race, remembering", 200, SCARCE);
+    scarce::<RaceCider>("race, cider", 100, SCARCE);
+    // Of several blocks, and counts of the smallest class are in the way of the largest.
+    let large = Play { chunk_bytes: 256, value_bytes: 120, chunks: 5, ..SCARCE };
+    scarce::<RaceOptimistic>("race, large", 200, large);
+    // Nodes need chunks of their own, and stay.
+    scarce::<TreeAsMeant>("tree", 100, Play { chunks: 6, keys: 3, ..SCARCE });
+    let tasks = Play { tasks: 2, clients: 2, operations: 6, ..SCARCE };
+    scarce::<ArrayOptimistic>("pointer array, 2 tasks", 100, tasks);
+    scarce::<RaceOptimistic>("race, near wrap", 100, Play { near_wrap: true, ..SCARCE });
 }
 
 #[test]

@@ -320,9 +320,9 @@ impl KvError {
     }
 }
 
-/// What is said of a store that is full: a chunk keeps the size of its blocks.
-const REMOVED_MAKES_ROOM: &str = "remove pairs: they make room for others of their length; to have \
-                                  it for any, dump, drop and load the store";
+/// What is said of a store that is full: a chunk keeps the size of its blocks while it has a pair.
+const REMOVED_MAKES_ROOM: &str = "remove pairs: each makes room for another of its length, and all \
+                                  of a chunk for any";
 
 /// What to do where a store has another index than this.
 fn hint_of_index(name: &str, wanted: Index) -> String {

@@ -765,50 +765,6 @@ fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// Fills a store until it is full, and looks whether anything is missing.
-#[test]
-fn filling_actor() {
-    if !stage::is_actor() {
-        return;
-    }
-    let kv = Kv::open(&stage::options_from_environment(), "t").unwrap();
-    let value = |key: u32| vec![key as u8; 100 + key as usize % 20_000];
-    let full = (0..).find_map(|key: u32| match kv.put(key.to_le_bytes(), value(key)) {
-        Ok(()) => None,
-        Err(error @ KvError::Full { .. }) => Some((key, error)),
-        Err(error) => panic!("{error}"),
-    });
-    let (keys, error) = full.unwrap();
-    assert_eq!(error.code(), "store-full");
-    assert!(error.hint().contains("remove"), "{}", error.hint());
-    let kept = |key: u32| kv.get(key.to_le_bytes()).unwrap() == Some(value(key));
-    assert!((0..keys).all(kept), "what was stored is there");
-    assert_eq!(kv.get(keys.to_le_bytes()).unwrap(), None);
-    // What is removed makes room again.
-    for key in (0..keys).step_by(2) {
-        assert!(kv.remove(key.to_le_bytes()).unwrap());
-    }
-    for key in (0..keys).step_by(2) {
-        kv.put(key.to_le_bytes(), value(key)).unwrap();
-    }
-    assert!((0..keys).all(kept));
-    println!("\ncounted {keys}");
-}
-
-#[test]
-fn a_full_store_says_so_and_loses_nothing() {
-    let stage = Stage::new();
-    let mut shell = stage.program("sh");
-    // Files may have 64 MiB, in blocks of 512 bytes.
-    shell.args(["-c", "ulimit -f 131072; trap '' XFSZ; exec \"$0\" \"$@\""]);
-    shell.arg(std::env::current_exe().unwrap());
-    shell.args(["kv::filling_actor", "--exact", "--nocapture"]).env("FARLOCK_TEST_ACTOR", "1");
-    let output = shell.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("counted "), "{said}");
-}
-
 /// A million keys are more than the first table of the index has slots for. Beside a key of 8 bytes
 /// and its value of 64 there is little memory, all counted: the table that has moved and the chunk
 /// ahead of need too.

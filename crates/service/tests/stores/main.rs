@@ -4,6 +4,7 @@
 
 mod batch;
 mod damage;
+mod full;
 mod hot_key;
 mod kv;
 mod ordered;

@@ -26,7 +26,7 @@ use farlock_sim::{
 use judge::{Answer, Ask, Judge};
 pub use kits::*;
 use kits::{LOCKS, PATIENCE_NS};
-use tree::HEADER_BYTES;
+use tree::{HEADER_BYTES, UNIT_BYTES};
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +153,8 @@ pub struct Report {
     pub retries: u64,
     pub rivals: u64,
     pub adoptions: u64,
+    /// Chunks that got another class.
+    pub reclassed: u64,
     /// Levels that the index has above the first, and slots that moved.
     pub levels: u64,
     pub moves: u64,
@@ -176,6 +178,7 @@ impl Report {
         self.retries += other.retries;
         self.rivals += other.rivals;
         self.adoptions += other.adoptions;
+        self.reclassed += other.reclassed;
         self.levels += other.levels;
         self.moves += other.moves;
         self.nodes += other.nodes;
@@ -332,6 +335,7 @@ impl<K: Kit> Scene<K> {
             report.delegated += counts.delegated;
             report.retries += counts.retries;
             report.rivals += counts.rivals;
+            report.reclassed += counts.reclassed;
             report.moves += counts.moves;
             report.nodes += counts.nodes;
         }
@@ -447,12 +451,15 @@ impl<K: Kit> Scene<K> {
         self.judge.borrow_mut().answer(key, called, Ask::Get, value);
     }
 
-    /// How many blocks claimed chunks have, and how many of them slots name, seen from outside.
+    /// How many blocks chunks with an owner have, and how many of these slots name, from outside.
     fn count(&self) -> (u64, u64) {
         let heads = self.heads();
         let owned = heads.into_iter().filter(|head| head.owner() != 0);
-        let classes = owned.filter_map(|head| Class::from_number(head.class()));
-        let blocks = classes.map(|class| self.shape.blocks(class));
+        let blocks = owned.filter_map(|head| {
+            let class = Class::from_number(head.class())?;
+            let least = Class::from_number(head.least())?;
+            Some(self.shape.blocks(class) - self.shape.covered(class, least))
+        });
         (blocks.map(u64::from).sum(), self.named())
     }
 
@@ -471,11 +478,18 @@ impl<K: Kit> Scene<K> {
         std::iter::once(base.plus(first)).chain(above).collect()
     }
 
-    /// How many slots name a block: of those of level 0, and of each whose own has moved.
+    /// How many slots name a block of a chunk that has an owner: of those of level 0, and of each
+    /// whose own has moved.
     fn named(&self) -> u64 {
+        let Shape { chunks, chunk_bytes, .. } = self.shape;
+        let (heads, first) = (self.heads(), self.shape.bytes() - u64::from(chunks) * chunk_bytes);
+        let is_owned = |block: u64| {
+            let chunk = (block * UNIT_BYTES - first) / chunk_bytes;
+            heads[chunk as usize].owner() != 0
+        };
         if K::I::TREE {
             let look = |addr| self.world.peek(addr);
-            let (leaves, nodes) = tree::named(look, self.shape);
+            let (leaves, nodes) = tree::named(look, self.shape, |head| head.owner() != 0);
             return leaves + nodes;
         }
         let mut slots: Vec<u64> = (0..self.shape.index_bytes / 8).collect();
@@ -490,7 +504,7 @@ impl<K: Kit> Scene<K> {
                     let heir = |at: usize| 2 * (slot / group) * group + at as u64;
                     heirs.extend((growth.heirs)((slot % group) as usize).map(heir));
                 } else {
-                    named += u64::from(word.class() != 0);
+                    named += u64::from(word.class() != 0 && is_owned(word.block()));
                 }
             }
             slots = heirs;
@@ -538,6 +552,7 @@ fn nears_wrap(world: &World, shape: Shape, grows: bool) {
         let class = Class::of_bytes(32 + u64::from(chunk % 3) * 8).unwrap();
         let word = ChunkWord::new()
             .with(ChunkWord::CLASS, class.number())
+            .with(ChunkWord::LEAST, class.number())
             .with(ChunkWord::TURN, ChunkWord::TURN.max() - u64::from(chunk % 3));
         world.poke(shape.base.plus(HEADER_BYTES + u64::from(chunk) * 8), word.0);
         for block in 0..shape.blocks(class) {

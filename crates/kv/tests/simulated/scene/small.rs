@@ -58,8 +58,10 @@ impl Deed {
     }
 
     /// What the client with this number asks in this step; no two values are the same.
-    fn ask(self, who: usize, step: usize, bytes: usize) -> Option<Ask> {
-        let value = || padded((who as u64 + 1) << 32 | step as u64, bytes);
+    fn ask(self, who: usize, step: usize, small: &Small) -> Option<Ask> {
+        let bytes = small.value_bytes;
+        let longer = if small.scarce && step.is_multiple_of(2) { bytes + 8 } else { bytes };
+        let value = || padded((who as u64 + 1) << 32 | step as u64, longer);
         Some(match self {
             Self::Watch | Self::Scan | Self::Grow => return None,
             Self::Get => Ask::Get,
@@ -119,6 +121,9 @@ pub struct Small {
     pub room: u32,
     /// How long values are.
     pub value_bytes: usize,
+    /// There is a chunk for each client, and one more for each pair; all have been used, and every
+    /// second value that a client puts is longer than what they have room for.
+    pub scarce: bool,
     pub mishap: Mishap,
     /// Reads and writes of 2 to so many words may be torn, between any two words.
     pub torn_words_max: u32,
@@ -149,6 +154,7 @@ impl Small {
             moved: false,
             room: 0,
             value_bytes: 8,
+            scarce: false,
             mishap: Mishap::Nothing,
             torn_words_max: 0,
             overtaken: false,
@@ -171,7 +177,11 @@ impl Small {
     }
 
     fn play(&self) -> Play {
-        let pairs = 3 * self.acts.len() as u32 + 2 + self.beside.len() as u32;
+        let clients = self.acts.len() as u32;
+        let pairs = match self.scarce {
+            true => clients + 1 + self.beside.len() as u32,
+            false => 3 * clients + 2 + self.beside.len() as u32,
+        };
         Play {
             mode: Mode::Explored,
             hasty: false,
@@ -214,6 +224,8 @@ pub struct Explored {
     pub depth_max: u64,
     /// Operations that were answered by another client's.
     pub combined: u64,
+    /// Chunks that got another class.
+    pub reclassed: u64,
 }
 
 impl Explored {
@@ -225,6 +237,7 @@ impl Explored {
         self.befallen += other.befallen;
         self.depth_max = self.depth_max.max(other.depth_max);
         self.combined += other.combined;
+        self.reclassed += other.reclassed;
     }
 }
 
@@ -256,6 +269,7 @@ pub fn explore<K: Kit>(small: &Small, schedules_max: u64) -> Result<Explored, Wr
                 explored.ends += 1;
                 explored.befallen += u64::from(befallen);
                 explored.combined += report.combined;
+                explored.reclassed += report.reclassed;
             }
         }
         explored.states = director.with(|schedule| schedule.states());
@@ -435,6 +449,9 @@ impl<K: Kit> Scene<K> {
             if who == 0 {
                 self.puts(&store, small);
             }
+            if who == 0 && small.scarce {
+                self.comes_and_goes(&store, self.play.keys, small);
+            }
             self.settles(&store).expect("nothing is in hand");
             let place = Place { store: RefCell::new(Some(store)), tasks_left: Cell::new(1) };
             self.clients.push((endpoint, Rc::new(place)));
@@ -585,7 +602,7 @@ impl<K: Kit> Member<K> {
             while self.endpoint.read64(self.start).await.is_err() {}
             let (key, number) = (K::name(act.key), self.who * 8 + step);
             self.crew.notes(mix(number as u64, self.crew.returned.get()));
-            match act.deed.ask(self.who, step, self.small.value_bytes) {
+            match act.deed.ask(self.who, step, &self.small) {
                 Some(ask) => self.asks(store, &key, ask, number).await,
                 None if act.deed == Deed::Watch => self.watches(store, act.key, number).await,
                 None if act.deed == Deed::Scan => self.scans(store, number).await,

@@ -7,10 +7,20 @@ use farlock_kv::{ChunkWord, Class, Header, Shape};
 pub const HEADER_BYTES: u64 = 512 + 256 * 16;
 
 /// Bytes of the units in which a slot says where a block lies.
-const UNIT_BYTES: u64 = 8;
+pub const UNIT_BYTES: u64 = 8;
 
-/// The blocks of keys that a tree names, and the nodes that are or were a part of it.
-pub fn named(look: impl Fn(Addr) -> u64, shape: Shape) -> (u64, u64) {
+/// The blocks of keys that a tree names, and the nodes that are or were a part of it; of those in
+/// chunks that count.
+pub fn named(
+    look: impl Fn(Addr) -> u64,
+    shape: Shape,
+    counts: impl Fn(ChunkWord) -> bool,
+) -> (u64, u64) {
+    let first = shape.bytes() - u64::from(shape.chunks) * shape.chunk_bytes;
+    let does_count = |block: u64| {
+        let chunk = (block * UNIT_BYTES - first) / shape.chunk_bytes;
+        counts(ChunkWord(look(shape.base.plus(HEADER_BYTES + chunk * 8))))
+    };
     let root = shape.base.plus(HEADER_BYTES + (u64::from(shape.chunks) * 8).next_multiple_of(64));
     let (mut slots, mut leaves, mut inside) = (vec![look(root)], 0, Vec::new());
     while let Some(word) = slots.pop() {
@@ -22,12 +32,13 @@ pub fn named(look: impl Fn(Addr) -> u64, shape: Shape) -> (u64, u64) {
                 let lines = shape.base.plus(block * UNIT_BYTES + 16 + depth.next_multiple_of(8));
                 slots.extend(slots_of(&look, lines, kind));
             }
-            _ => leaves += 1,
+            _ => leaves += u64::from(does_count(word >> 31)),
         }
     }
     let distinct: std::collections::BTreeSet<_> = inside.iter().collect();
     assert_eq!(distinct.len(), inside.len(), "a node is at one place");
-    (leaves, inside.len() as u64 + replaced(&look, shape, &inside))
+    let nodes = inside.iter().filter(|block| does_count(**block)).count() as u64;
+    (leaves, nodes + replaced(&look, shape, &counts, &inside))
 }
 
 /// What the slots of a node say that are some byte's.
@@ -45,16 +56,24 @@ fn slots_of(look: &impl Fn(Addr) -> u64, lines: Addr, kind: u64) -> Vec<u64> {
 }
 
 /// Nodes that are no part of it, and were: they are frozen.
-fn replaced(look: &impl Fn(Addr) -> u64, shape: Shape, inside: &[u64]) -> u64 {
+fn replaced(
+    look: &impl Fn(Addr) -> u64,
+    shape: Shape,
+    counts: impl Fn(ChunkWord) -> bool,
+    inside: &[u64],
+) -> u64 {
     let first = shape.bytes() - u64::from(shape.chunks) * shape.chunk_bytes;
     let mut replaced = 0;
     for chunk in 0..u64::from(shape.chunks) {
         let word = ChunkWord(look(shape.base.plus(HEADER_BYTES + chunk * 8)));
-        let Some(class) = Class::from_number(word.class()) else { continue };
-        let (start, blocks) = (first + chunk * shape.chunk_bytes, u64::from(shape.blocks(class)));
-        for block in 0..blocks {
-            let is_over = look(shape.base.plus(start + block * 8));
-            let at = start + blocks * 8 + block * class.bytes();
+        let class = Class::from_number(word.class()).filter(|_| counts(word));
+        let Some(class) = class else { continue };
+        let Some(least) = Class::from_number(word.least()) else { continue };
+        let (start, blocks) = (first + chunk * shape.chunk_bytes, shape.blocks(class));
+        for block in shape.covered(class, least)..blocks {
+            let is_over = look(shape.base.plus(start + u64::from(block) * 8));
+            let behind = u64::from(blocks - block) * class.bytes();
+            let at = start + shape.chunk_bytes - behind;
             let head = Header(look(shape.base.plus(at)));
             let kind = Header::VALUE_BYTES.max() - head.value_bytes();
             let is_node = head.generation() != is_over && kind < 3;

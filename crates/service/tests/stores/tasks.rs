@@ -88,6 +88,25 @@ fn several_keys_of_a_task_are_asked_for_together() {
     });
 }
 
+/// Of those that found no room at once each asked for memory: 32 puts could lengthen a store by 64
+/// MiB.
+#[test]
+fn puts_that_find_no_room_at_once_lengthen_the_store_once() {
+    const CHUNK_BYTES: u64 = 2 << 20;
+    here_and_by_a_server(|_, options| {
+        let (kv, thread) = (opened(options), Kv::open(options, "t").unwrap());
+        for length in (0..10).map(|class| 1_000 + class * 600) {
+            let before = thread.bytes();
+            let pairs = (0..32).map(|key| (format!("{length} {key}"), vec![7; length]));
+            let ended = block_on(kv.put_many(pairs));
+            assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+            // One that is needed, and those ahead of need.
+            let chunks = (thread.bytes() - before) / CHUNK_BYTES;
+            assert!(chunks <= 3, "{chunks} chunks for 32 values of {length} bytes");
+        }
+    });
+}
+
 /// The pairs that a scan gives, and how often it was asked in vain: each third future is dropped
 /// after it was polled once.
 async fn all_of(mut scan: AsyncScan) -> (Vec<String>, u32) {

@@ -29,17 +29,15 @@ use crate::far;
 use crate::flaw::Flaw;
 use crate::index::Index;
 use crate::pool::{Of, Standing};
+use crate::shape::Block;
 use crate::size::Class;
 use crate::sync::Scheme;
 use crate::word::{ChunkWord, Header};
 
-/// So many blocks of a chunk are looked at before it is taken over.
+/// So many blocks of a chunk are looked at before all are.
 const GLANCE: usize = 64;
 
-/// So many of these may be in use, as it seems: a client that died had one in hand.
-const IN_DOUBT: usize = 1;
-
-/// So many blocks at most are proved to be in no slot, of a chunk that this client has.
+/// So many blocks at most, of a chunk that this client has, are looked for in vain in slots.
 const PROVED_MAX: usize = 64;
 
 /// A chunk that is given another class. Dropped before the end, its counts may yet be written.
@@ -108,7 +106,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(false)
     }
 
-    /// Whether the first blocks of a chunk are free, but for what a client that died had in hand.
+    /// Whether none of the first blocks of a chunk is in use: one look at a chunk that is full.
     async fn looks_empty(
         &self,
         chunk: u32,
@@ -117,15 +115,37 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) -> Result<bool, ReadError> {
         let first = self.first_block(class, word)?;
         let seen = GLANCE.min((self.shape.blocks(class) - first) as usize);
-        let blocks = (first..).take(seen).map(|index| self.shape.block(chunk, class, index, 0));
-        let heads: Vec<(Addr, usize)> =
-            blocks.map(|block| (self.shape.block_addr(block.number), 1)).collect();
-        let heads = far::gather(self.endpoint(), &heads).await?;
         let states = far::read(self.endpoint(), self.shape.state_addr(chunk, first), seen).await?;
-        let in_use = heads.into_iter().zip(states).filter(|&(head, state)| {
-            Header(head).generation() as u32 == (state as u32).wrapping_add(1)
-        });
-        Ok(in_use.count() <= IN_DOUBT)
+        let block = |(index, state): (u32, u64)| {
+            self.shape.block(chunk, class, index, (state as u32).wrapping_add(1))
+        };
+        let blocks: Vec<Block> = (first..).zip(states).map(block).collect();
+        let head = |block: &Block| (self.shape.block_addr(block.number), 1);
+        let heads: Vec<(Addr, usize)> = blocks.iter().map(head).collect();
+        let heads = far::gather(self.endpoint(), &heads).await?;
+        for (block, head) in blocks.into_iter().zip(heads) {
+            let may_be = Header(head).generation() as u32 == block.generation;
+            if may_be && self.is_in_use(block).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a block that says that this is its last use is in use. It may say so by chance,
+    /// where what lies there is left of a block of another class.
+    async fn is_in_use(&self, block: Block) -> Result<bool, ReadError> {
+        use Standing::{Covered, Free, InHand, Published, Tainted, Unproved, Unseen};
+        let place = self.shape.place(block);
+        let is_own = place.is_some_and(|(chunk, _)| self.pool.borrow().owns(chunk));
+        let standing = self.pool.borrow_mut().standing_of(block);
+        match standing {
+            Some(InHand | Tainted) => Ok(true),
+            Some(Free | Covered) => Ok(false),
+            Some(Published | Unseen | Unproved) => self.is_named(block).await,
+            None if is_own => Ok(false),
+            None => self.is_named(block).await,
+        }
     }
 
     /// Gives a chunk of which nothing is handed out any more another class.

@@ -278,6 +278,12 @@ mod planted {
     }
 
     #[test]
+    fn counts_that_begin_anew() {
+        let small = small(&[&[Deed::Update; 4], &[Deed::Update]]);
+        caught::<ArrayOptimistic>(Flaw::CountsBeginAnew, Small { scarce: true, ..small });
+    }
+
+    #[test]
     fn counts_that_land_late() {
         let small = small(&[&[Deed::Update, Deed::Update, Deed::Update], &[Deed::Get]]);
         let small = Small { scarce: true, mishap: Mishap::Loses, ..small };

@@ -650,3 +650,22 @@ fn memory_of_removed_pairs_is_for_pairs_of_any_length() {
     }
     assert_eq!(fits[4..], [4 * 5, 4, 4 * 14, 4 * 102, 4], "counts of 102 blocks are in the way");
 }
+
+/// What is left of a value of one class may look like a block of another that is in use.
+#[test]
+fn a_chunk_with_what_looks_like_blocks_gets_another_class() {
+    // A chunk's blocks have been used once, so that the next ones are in their third use.
+    let third = [3_u64; 375].map(u64::to_le_bytes).concat();
+    let (world, _, store) = built(PointerArray::new(4096), 4, 4096);
+    for key in 0..4 {
+        world.block_on(store.insert(&name(key), &third)).unwrap();
+    }
+    for key in 0..4 {
+        world.block_on(store.delete(&name(key))).unwrap();
+    }
+    world.block_on(store.insert(&name(1), b"short")).unwrap();
+    world.block_on(store.delete(&name(1))).unwrap();
+    assert_eq!(store.counts().reclassed, 1);
+    let counts = 102 * 8;
+    assert_eq!(fills_and_empties(&world, &store, 72), 3 * 39 + (4096 - counts) / 96);
+}

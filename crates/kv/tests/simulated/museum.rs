@@ -52,13 +52,6 @@ fn a_version_that_wraps() {
     caught::<ArrayOptimistic>(Flaw::VersionWrap, 2_000, base);
 }
 
-/// Memory is so short that chunks get other classes all the time.
-#[test]
-fn counts_that_begin_anew() {
-    let base = Play { chunks: 4, operations: 24, work: Work::Hot, stops: 4, ..Play::TIGHT };
-    caught::<RaceOptimistic>(Flaw::CountsBeginAnew, 400, base);
-}
-
 #[test]
 fn a_deletion_that_did_not_happen() {
     caught::<ArrayOptimistic>(Flaw::LostDelete, 200, Play { work: Work::Churn, ..Play::CALM });

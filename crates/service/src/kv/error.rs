@@ -320,9 +320,10 @@ impl KvError {
     }
 }
 
-/// What is said of a store that is full: a chunk keeps the size of its blocks while it has a pair.
-const REMOVED_MAKES_ROOM: &str = "remove pairs: each makes room for another of its length, and all \
-                                  of a chunk for any";
+/// What is said of a store that is full. What a client has free is nobody else's while it lives;
+/// nodes of an ordered store stay, and the index takes only memory that was never used.
+const REMOVED_MAKES_ROOM: &str = "remove pairs: that makes room, which other clients may have \
+                                  until they end; to have all of it, dump, drop and load the store";
 
 /// What to do where a store has another index than this.
 fn hint_of_index(name: &str, wanted: Index) -> String {
